@@ -1,0 +1,105 @@
+"""What can go wrong, as types with fields.
+
+Every error this package raises on purpose is a :class:`VllmPatchError`: one sentence that
+says what, facts that say where, and a hint that can be pasted. Nothing here knows how an
+error is printed. Anything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class VllmPatchError(Exception):
+    """The root of all refusals.
+
+    ``what`` is one sentence without a final full stop, ``facts`` are lines of detail,
+    ``hint`` is one command or one instruction, or None. ``code`` is a stable kebab-case
+    name for programs.
+    """
+
+    code: ClassVar[str] = "refused"
+
+    def __init__(self, what: str, *, facts: Iterable[str] = (), hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.facts = tuple(facts)
+        self.hint = hint
+
+
+class UnknownPatch(VllmPatchError):
+    """A patch was named that no catalog, no file and no receipt knows."""
+
+    code = "unknown-patch"
+
+
+class NotInstalled(VllmPatchError):
+    """There is no vLLM to work on, or more than one and no telling which."""
+
+    code = "no-vllm"
+
+
+class UnsupportedVersion(VllmPatchError):
+    """The version of this vLLM says nothing, or no variant of the patch is for it."""
+
+    code = "unsupported-version"
+
+
+class InvalidCatalog(VllmPatchError):
+    """A manifest, its lock or a file it names is wrong."""
+
+    code = "invalid-catalog"
+
+
+class InvalidPatch(VllmPatchError):
+    """A diff is malformed or asks for something that is never done."""
+
+    code = "invalid-patch"
+
+
+class InvalidReceipt(VllmPatchError):
+    """The receipt in the dist-info can't be read; somebody else wrote it or it is damaged."""
+
+    code = "invalid-receipt"
+
+
+class InvalidRecord(VllmPatchError):
+    """The RECORD of the distribution can't be read."""
+
+    code = "invalid-record"
+
+
+class Conflict(VllmPatchError):
+    """A patch has no place, more than one, or stands against another patch."""
+
+    code = "conflict"
+
+
+class UnsafePath(VllmPatchError):
+    """A path would lead out of the package or through something that is not a plain folder."""
+
+    code = "unsafe-path"
+
+
+class WriteFailed(VllmPatchError):
+    """The file system refused a write; what had been written was rolled back unless said."""
+
+    code = "write-failed"
+
+
+class Refused(VllmPatchError):
+    """One or more refusals of one run; nothing was changed.
+
+    ``errors`` carries each of them.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        errors: Iterable[VllmPatchError],
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, hint=hint)
+        self.errors = tuple(errors)
