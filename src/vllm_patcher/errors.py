@@ -15,17 +15,25 @@ class VllmPatchError(Exception):
     """The root of all refusals.
 
     ``what`` is one sentence without a final full stop, ``facts`` are lines of detail,
-    ``hint`` is one command or one instruction, or None. ``code`` is a stable kebab-case
-    name for programs.
+    ``hint`` is one command or one instruction, or None. ``patch`` is the id of the patch it is
+    about, if it is about one. ``code`` is a stable kebab-case name for programs.
     """
 
     code: ClassVar[str] = "refused"
 
-    def __init__(self, what: str, *, facts: Iterable[str] = (), hint: str | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        facts: Iterable[str] = (),
+        hint: str | None = None,
+        patch: str = "",
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.facts = tuple(facts)
         self.hint = hint
+        self.patch = patch
 
 
 class UnknownPatch(VllmPatchError):
@@ -86,20 +94,3 @@ class WriteFailed(VllmPatchError):
     """The file system refused a write; what had been written was rolled back unless said."""
 
     code = "write-failed"
-
-
-class Refused(VllmPatchError):
-    """One or more refusals of one run; nothing was changed.
-
-    ``errors`` carries each of them.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        errors: Iterable[VllmPatchError],
-        hint: str | None = None,
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.errors = tuple(errors)

@@ -1,0 +1,5 @@
+"""``python -m vllm_patcher`` is ``vllm-patch``."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,136 @@
+"""Which compiled files Python would run in place of a source file.
+
+Only looks, never deletes. The rules are those of CPython's `importlib`: a `.pyc` of a
+source file is taken on the word of its 16-byte header, an extension module or a package
+of the same name is taken before the source is looked at. Only `.py` paths have answers.
+Paths are relative to the package, with `/`.
+"""
+
+from __future__ import annotations
+
+import os
+
+_HEADER = 16  # magic, flags, then either mtime and size or the hash of the source
+_HASH_BASED = 0b01
+_CHECKED = 0b10
+_EXTENSION_TAGS = (".cpython-", ".abi3", ".pypy")
+
+
+def compiled(package: str, path: str) -> tuple[str, ...]:
+    """Give every `.pyc` there is of a source file, relative to the package.
+
+    Those are `__pycache__/STEM.*.pyc` of all tags and optimisation levels and a
+    `STEM.pyc` beside the source, which need not exist.
+    """
+    if not path.endswith(".py"):
+        return ()
+    folder, stem = _split(path)
+    cache = os.path.join(folder, "__pycache__")
+    found = [
+        os.path.join(cache, name)
+        for name in _names(os.path.join(package, cache))
+        if name.startswith(stem + ".") and name.endswith(".pyc")
+    ]
+    legacy = os.path.join(folder, stem + ".pyc")
+    if os.path.lexists(os.path.join(package, legacy)):
+        found.append(legacy)
+    return tuple(found)
+
+
+def hiding(package: str, path: str) -> tuple[str, ...]:
+    """Give the `.pyc` files, absolute, that run in place of what the source now says.
+
+    For a source that is absent that is a `STEM.pyc` beside it. A file that can't be read
+    or is too short for a header hides nothing: Python passes over it as well.
+    """
+    if not path.endswith(".py"):
+        return ()
+    source = os.path.join(package, path)
+    try:
+        status = os.stat(source)
+    except OSError:
+        legacy = source[: -len(".py")] + ".pyc"
+        return (legacy,) if _header(legacy) else ()
+    cached = [os.path.join(package, name) for name in compiled(package, path)]
+    return tuple(
+        pyc
+        for pyc in cached
+        if os.path.basename(os.path.dirname(pyc)) == "__pycache__" and _hides(pyc, source, status)
+    )
+
+
+def shadowing(package: str, path: str) -> tuple[str, ...]:
+    """Give the extension modules and packages, absolute, that Python takes before the source."""
+    if not path.endswith(".py"):
+        return ()
+    folder, stem = _split(path)
+    base = os.path.join(package, folder) if folder else package
+    found = [os.path.join(base, name) for name in _names(base) if _is_extension(name, stem)]
+    inner = os.path.join(base, stem)
+    # A folder without any kind of __init__ is at most a namespace, and the source beats that.
+    if stem != "__init__" and any(
+        name in {"__init__.py", "__init__.pyc"} or _is_extension(name, "__init__")
+        for name in _names(inner)
+    ):
+        found.append(inner)
+    return tuple(found)
+
+
+def _hides(pyc: str, source: str, status: os.stat_result) -> bool:
+    header = _header(pyc)
+    if not header:
+        return False
+    flags = int.from_bytes(header[4:8], "little")
+    if flags & _HASH_BASED:
+        return not flags & _CHECKED and _hash_is_stale(pyc, header, source, status)
+    recorded = (int.from_bytes(header[8:12], "little"), int.from_bytes(header[12:16], "little"))
+    actual = (int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
+    # Python can't tell such a file from a fresh one; only its own age tells who came first.
+    return recorded == actual and _is_older(pyc, status)
+
+
+def _hash_is_stale(pyc: str, header: bytes, source: str, status: os.stat_result) -> bool:
+    import importlib.util
+
+    if header[:4] != importlib.util.MAGIC_NUMBER:
+        return _is_older(pyc, status)  # other versions hash with another key
+    try:
+        with open(source, "rb") as file:
+            return importlib.util.source_hash(file.read()) != header[8:16]
+    except OSError:
+        return False
+
+
+def _is_older(pyc: str, status: os.stat_result) -> bool:
+    try:
+        return os.stat(pyc).st_mtime_ns < status.st_mtime_ns
+    except OSError:
+        return False
+
+
+def _header(pyc: str) -> bytes:
+    try:
+        with open(pyc, "rb") as file:
+            header = file.read(_HEADER)
+    except OSError:
+        return b""
+    return header if len(header) == _HEADER else b""
+
+
+def _is_extension(name: str, stem: str) -> bool:
+    if not (name.startswith(stem + ".") and name.endswith(".so")):
+        return False
+    tag = name[len(stem) : -len(".so")]
+    return not tag or tag.startswith(_EXTENSION_TAGS)
+
+
+def _split(path: str) -> tuple[str, str]:
+    folder, name = os.path.split(path)
+    return folder, name[: -len(".py")]
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []

@@ -1,0 +1,87 @@
+"""The command line: click, exit codes, colour.
+
+Exit codes are a contract: 0 the state is as asked; 1 it is not (from verify only); 2 usage;
+3 refused or impossible, nothing was changed; 4 a bug; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from vllm_patcher import __version__
+from vllm_patcher.errors import UnknownPatch, VllmPatchError
+
+from .shell import EXIT_BUG, EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, Output
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Verbs(click.Group):
+    """Verbs in the order a newcomer needs them; each is imported when it is used."""
+
+    NAMES = ("apply", "verify", "revert", "status", "list", "show", "diff", "where")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.NAMES)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.NAMES:
+            return None
+        from . import verbs
+
+        return verbs.BY_NAME[name]
+
+
+@click.command(cls=_Verbs, context_settings=_CONTEXT)
+@click.version_option(__version__, prog_name="vllm-patch", message="%(prog)s %(version)s")
+def vllm_patch() -> None:
+    """Apply, verify and revert versioned patches of an installed vLLM.
+
+    \b
+    In a Dockerfile:  RUN vllm-patch apply
+    In CI:            vllm-patch verify
+    """
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nothing may be flushed to the closed pipe again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line and return the exit code."""
+    output = Output()
+    try:
+        result = vllm_patch.main(arguments, prog_name="vllm-patch", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        return EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        return EXIT_REFUSED
+    except (click.Abort, KeyboardInterrupt):
+        output.error_line("interrupted")
+        return EXIT_INTERRUPTED
+    except VllmPatchError as error:
+        output.error(error)
+        return EXIT_USAGE if isinstance(error, UnknownPatch) else EXIT_REFUSED
+    except BrokenPipeError:
+        return EXIT_REFUSED
+    except Exception:  # noqa: BLE001 - what is no error of ours is a bug, and must say so
+        import traceback
+
+        traceback.print_exc()
+        output.error_line(
+            f"this is a bug in vllm-patch {__version__}; please report it with the lines above"
+        )
+        return EXIT_BUG
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,149 @@
+"""The options that verbs have in common, and the request they make.
+
+Always true here: an option is declared once; what it means is decided in the library.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from .shell import Output
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+KINDS = ("crash", "leak", "security", "compat", "wrong-result")
+
+
+def options(*groups: Iterable[Callable[[Any], Any]]) -> Callable[[_F], _F]:
+    """Put groups of options on a verb, in the order they are to be listed."""
+
+    def decorate(function: _F) -> _F:
+        for option in reversed([option for group in groups for option in group]):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+SHOW = (
+    click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text"),
+    click.option("--json", "json_", is_flag=True, help="The same as --format json."),
+    click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto"),
+    click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
+    click.option("-v", "--verbose", is_flag=True, help="Print details of what is clean too."),
+)
+CATALOG = (
+    click.option(
+        "--catalog",
+        "catalogs",
+        multiple=True,
+        metavar="DIR",
+        help="A catalog to use besides the built-in one. [VLLM_PATCH_CATALOG]",
+    ),
+    click.option("--no-builtin", is_flag=True, help="Leave the built-in catalog out."),
+)
+INSTALL = (
+    click.option(
+        "--python",
+        "pythons",
+        multiple=True,
+        metavar="EXE_OR_VENV",
+        help="The interpreter or environment whose vLLM is meant; repeat for several.",
+    ),
+    click.option("--site-packages", metavar="DIR", help="The folder that holds vllm/."),
+    click.option("--assume-version", metavar="V", help="Take vLLM to be this release."),
+    click.option("--allow-editable", is_flag=True, help="Work on an editable install too."),
+)
+CHOICE = (
+    click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS)),
+    click.option("--cve", "cves", multiple=True, metavar="ID"),
+)
+DIFFS = (
+    click.option("--id", "name", metavar="NAME", help="The id of the one diff that is given."),
+    click.option(
+        "--skip-outside",
+        is_flag=True,
+        help="Leave out parts of a diff that lie outside the package.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """The values of the common options, as click gives them."""
+
+    format_: str = "text"
+    json_: bool = False
+    color: str = "auto"
+    quiet: bool = False
+    verbose: bool = False
+    catalogs: tuple[str, ...] = ()
+    no_builtin: bool = False
+    pythons: tuple[str, ...] = ()
+    site_packages: str | None = None
+    assume_version: str | None = None
+    allow_editable: bool = False
+    kinds: tuple[str, ...] = ()
+    cves: tuple[str, ...] = ()
+    name: str | None = None
+    skip_outside: bool = False
+
+    def output(self) -> Output:
+        """Where the verb's lines go."""
+        return Output(
+            json=self.json_ or self.format_ == "json",
+            color=self.color,
+            quiet=self.quiet,
+            verbose=self.verbose,
+        )
+
+    def catalog_folders(self) -> tuple[str, ...]:
+        """The catalogs named by options, or else by the environment."""
+        named = os.environ.get("VLLM_PATCH_CATALOG", "")
+        return self.catalogs or tuple(folder for folder in named.split(os.pathsep) if folder)
+
+    def requests(self, patches: tuple[str, ...] = ()) -> list[Any]:
+        """One request for each install that is meant."""
+        from vllm_patcher.survey import Request
+
+        if self.pythons and self.site_packages is not None and len(self.pythons) > 1:
+            raise click.UsageError("--site-packages goes with one --python at most")
+        if patches and (self.kinds or self.cves):
+            raise click.UsageError("--kind and --cve choose patches; name none besides")
+        items = _items(patches, self.name)
+        return [
+            Request(
+                patches=items,
+                catalogs=self.catalog_folders(),
+                builtin=not self.no_builtin,
+                kinds=self.kinds,
+                cves=tuple(cve.upper() for cve in self.cves),
+                python=python,
+                site_packages=self.site_packages,
+                assume_version=self.assume_version,
+                allow_editable=self.allow_editable,
+                skip_outside=self.skip_outside,
+            )
+            for python in self.pythons or (None,)
+        ]
+
+
+def _items(patches: tuple[str, ...], name: str | None) -> tuple[Any, ...]:
+    """PATCH arguments as the library takes them; standard input is read here."""
+    if name is None and "-" not in patches:
+        return patches
+    from vllm_patcher.survey import AdHoc, read_diff
+
+    if name is None:
+        raise click.UsageError("a diff on standard input needs --id NAME")
+    if len(patches) != 1:
+        raise click.UsageError("--id names one diff; give exactly one PATCH with it")
+    if patches[0] == "-":
+        return (AdHoc(id=name, text=sys.stdin.buffer.read()),)
+    return (AdHoc(id=name, text=read_diff(patches[0])),)

@@ -1,0 +1,227 @@
+"""Finds the parts of a diff among everything else a file may hold, in one pass over its lines.
+
+A ``---``/``+++``/``@@`` triple or a ``diff --git`` header that something follows is a part;
+the rest is prose. No line is left out in silence: one that could belong to a hunk is either in
+a :class:`Block` or in a :class:`Problem`. A Block's body is normalised, so every line begins
+with its sign, ends in a newline and is counted by the header. Time and memory are linear in the
+bytes given, whatever numbers the headers claim.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .diffblock import Block, Problem, conflict_left_in, read_block
+from .diffheader import Header, is_pair, read_binary, read_git, read_plain
+from .diffnames import show
+from .diffparts import Section, close
+from .errors import InvalidPatch
+
+_RULE = re.compile(rb"--(?: |-)?\r?\n")
+_HUNK_SIGNS = b" +-\\"
+_CONFLICT = re.compile(rb"(?:<{7}|>{7}|\|{7}|={7})(?:[ \r\n])")
+
+_PROSE, _HUNK_DONE, _BROKEN = range(3)
+
+
+class Scan(NamedTuple):
+    """All that a diff holds, each in the order of its lines."""
+
+    sections: tuple[Section, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+
+
+def scan(data: bytes) -> Scan:
+    """Find the parts of a diff, what is wrong with it and what is left out on purpose."""
+    scanner = _Scanner(data)
+    scanner.run()
+    return Scan(
+        sections=tuple(scanner.sections),
+        problems=tuple(sorted(scanner.problems, key=lambda problem: problem.line)),
+        notes=tuple(scanner.notes),
+    )
+
+
+class _Scanner:
+    """The place in the lines, the part that is open, and what has been found so far."""
+
+    def __init__(self, data: bytes) -> None:
+        self.lines = list(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")))
+        if self.lines and not self.lines[-1].endswith(b"\n"):
+            self.lines[-1] += b"\n"
+        self.may_conflict = b"\n+<<<<<<< " in data
+        self.at = 0
+        self.state = _PROSE
+        self.header: Header | None = None
+        self.blocks: list[Block] = []
+        self.whole = True
+        self.sections: list[Section] = []
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+
+    def run(self) -> None:
+        handlers = {
+            b"-": self._dash,
+            b"@": self._at_sign,
+            b"d": self._diff,
+            b"B": self._binary,
+            b"*": self._star,
+            b"<": self._conflict,
+            b">": self._conflict,
+            b"|": self._conflict,
+            b"=": self._conflict,
+        }
+        while self.at < len(self.lines):
+            line = self.lines[self.at]
+            handler = handlers.get(line[:1])
+            if handler is None or not handler(line):
+                self._other(line)
+        self._close()
+
+    def _problem(self, text: str) -> None:
+        self.problems.append(Problem(line=self.at + 1, text=text))
+        self.whole = False
+
+    def _refuse(self, text: str) -> bool:
+        """Note a problem with this line and leave out what may belong to it."""
+        self._problem(text)
+        self.state = _BROKEN
+        self.at += 1
+        return True
+
+    def _other(self, line: bytes) -> None:
+        self.at += 1
+        if line.isspace() or self.state == _PROSE:
+            return
+        if line[0] not in _HUNK_SIGNS:
+            self.state = _PROSE
+        elif self.state == _HUNK_DONE:
+            self.at -= 1
+            self._refuse(f"found {show(line)}, expected no more lines of the hunk above")
+
+    def _dash(self, line: bytes) -> bool:
+        if is_pair(self.lines, self.at):
+            self._open(read_plain)
+            return True
+        if self.state == _PROSE:
+            return False
+        # A signature, or a lone rule: what follows is still held against the hunk above.
+        lone = line.startswith(b"--- ") and self._header_follows()
+        if lone or _RULE.fullmatch(line):
+            self.at += 1
+            return True
+        return False
+
+    def _header_follows(self) -> bool:
+        after = self.at + 1
+        return is_pair(self.lines, after) or (
+            after < len(self.lines) and self.lines[after].startswith(b"diff --git ")
+        )
+
+    def _diff(self, line: bytes) -> bool:
+        if line.startswith((b"diff --cc ", b"diff --combined ")):
+            self._close()
+            return self._refuse("found a combined diff of a merge, expected one with two sides")
+        if not line.startswith(b"diff --git "):
+            return False
+        self._open(read_git)
+        return True
+
+    def _binary(self, line: bytes) -> bool:
+        if not line.startswith(b"Binary file"):
+            return False
+        return self._open(read_binary)
+
+    def _open(self, read: Callable[[Sequence[bytes], int], Header | None]) -> bool:
+        """Begin a part; return False if the lines here are no header."""
+        try:
+            header = read(self.lines, self.at)
+        except InvalidPatch as error:
+            self._close()
+            return self._refuse(f"found {error.what}, expected the header of a file")
+        if header is None:
+            if read is read_git:
+                self.at += 1
+                self.state = _PROSE
+            return False
+        self._close()
+        self.header = header
+        self.at += header.length
+        self.state = _PROSE
+        if header.paired:
+            self._expect_hunk()
+        return True
+
+    def _expect_hunk(self) -> None:
+        if self.at < len(self.lines) and self.lines[self.at].startswith(b"@@"):
+            self.state = _HUNK_DONE
+            return
+        found = show(self.lines[self.at]) if self.at < len(self.lines) else "the end of the diff"
+        self._problem(f"found {found}, expected '@@ -…' behind the names of a file")
+        self.header = None
+        self.state = _BROKEN
+
+    def _close(self) -> None:
+        """End the part that is open, if any."""
+        header, blocks, whole = self.header, self.blocks, self.whole
+        self.header, self.blocks, self.whole = None, [], True
+        if header is None:
+            return
+        closed = close(header, blocks, whole=whole)
+        self.notes.extend(closed.notes)
+        self.problems.extend(closed.problems)
+        if closed.section is not None:
+            self.sections.append(closed.section)
+
+    def _star(self, line: bytes) -> bool:
+        names, stars = self.lines[self.at + 1 : self.at + 2], self.lines[self.at + 2 : self.at + 3]
+        if not (
+            line.startswith(b"*** ")
+            and any(name.startswith(b"--- ") for name in names)
+            and any(star.startswith(b"***************") for star in stars)
+        ):
+            return False
+        self._close()
+        self._refuse("found a context diff, expected a unified one (diff -u)")
+        self.at += 2
+        return True
+
+    def _conflict(self, line: bytes) -> bool:
+        if self.state == _BROKEN or not _CONFLICT.match(line):
+            return False
+        # In prose a row of seven underlines a heading.
+        if line.startswith(b"=") and self.state == _PROSE:
+            return False
+        return self._refuse(f"found the conflict marker {show(line)}, expected a resolved diff")
+
+    def _at_sign(self, line: bytes) -> bool:
+        if line.startswith(b"@@@ -"):
+            self._close()
+            return self._refuse("found a combined diff of a merge, expected one with two sides")
+        if not line.startswith(b"@@"):
+            return False
+        if self.header is not None and self.header.paired and self.state != _PROSE:
+            self._hunk()
+            return True
+        if line.startswith(b"@@ -"):
+            return self._refuse(
+                f"found the hunk {show(line)}, expected the '---' and '+++' lines of its file first"
+            )
+        if (self.header or self.sections) and not line.strip(b"@. \r\n"):
+            return self._refuse(f"found {show(line)}, expected '@@ -LINE,COUNT +LINE,COUNT @@'")
+        return False
+
+    def _hunk(self) -> None:
+        read, self.at = read_block(self.lines, self.at)
+        if isinstance(read, Block) and self.may_conflict:
+            read = conflict_left_in(read) or read
+        if isinstance(read, Block):
+            self.blocks.append(read)
+            self.state = _HUNK_DONE
+        else:
+            self.problems.append(read)
+            self.state, self.whole = _BROKEN, False

@@ -1,0 +1,76 @@
+"""Say in words an engineer can act on why a patch is refused.
+
+Always true here: nothing is decided; what is said is found in the bytes that were looked at.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from .hunks import Misfit, nearest
+from .stack import Known, Problem
+from .states import Reason
+
+
+def describe(problem: Problem) -> Reason:
+    """Say in words why a part has no place, with the nearest candidate."""
+    misfit = problem.misfit
+    words = {
+        "missing": "this release has no such file",
+        "exists": "the file is to be created, and is there with other content",
+        "differs": "the file is to be deleted, and its content differs",
+    }
+    if misfit.reason in words:
+        return Reason(what=words[misfit.reason], path=problem.path)
+    if misfit.reason == "ambiguous":
+        places = ", ".join(str(line) for line in misfit.candidates[:8])
+        what = f"hunk {misfit.number} fits at more than one place: lines {places}"
+        return Reason(what=what, path=problem.path, line=misfit.expected)
+    return _describe_nowhere(problem, misfit)
+
+
+def _describe_nowhere(problem: Problem, misfit: Misfit) -> Reason:
+    what = f"hunk {misfit.number} has no place here"
+    near = nearest(problem.data or b"", misfit)
+    if near is None:
+        return Reason(what=what, path=problem.path, line=misfit.expected)
+    if near.found is not None and near.found.rstrip(b"\r\n") == near.expected.rstrip(b"\r\n"):
+        what += "; line endings differ"
+    return Reason(
+        what=f"{what}; nearest is line {near.line}: line {near.index} differs",
+        path=problem.path,
+        line=misfit.expected,
+        expected=near.expected,
+        found=near.found,
+    )
+
+
+def upstream(patch: Known) -> Reason:
+    added = any(hunk.added for part in patch.parts for hunk in part.diff.hunks)
+    created = any(part.diff.change == "create" for part in patch.parts)
+    if added or created:
+        return Reason(what="this release has the change already")
+    return Reason(what="the lines it takes out are not there")
+
+
+def does_not_compile(path: str, before: bytes | None, after: bytes | None) -> Reason | None:
+    """Say where a Python source stops compiling that compiled before (None: no file)."""
+    if not path.endswith(".py") or after is None:
+        return None
+    error = _compile_error(after)
+    if error is None or (before is not None and _compile_error(before) is not None):
+        return None
+    what = f"the patched file would not compile: {error.msg}"
+    return Reason(what=what, path=path, line=error.lineno or 0)
+
+
+def _compile_error(source: bytes) -> SyntaxError | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(source, "<patched>", "exec", dont_inherit=True)
+        except SyntaxError as error:
+            return error
+        except (ValueError, RecursionError, MemoryError) as error:
+            return SyntaxError(str(error))
+    return None

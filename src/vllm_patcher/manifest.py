@@ -1,0 +1,333 @@
+"""The manifest of a catalog: its entries as types, read strictly.
+
+A patch that is returned from here has had each of its keys checked: known, of the right
+type, of the right form, and each file it names is there and inside the catalog's folder.
+Problems are collected, not raised, so that a manifest is read whole; each names the manifest
+and the entry. What entries say about each other is checked in :mod:`vllm_patcher.catalog`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from . import versions
+from .errors import InvalidCatalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+NAME = "manifest.toml"
+SCHEMA = 1
+KINDS = ("crash", "leak", "security", "compat", "wrong-result")
+
+_ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_ONE_LINE = re.compile(r"[^\x00-\x1f\x7f]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,}")
+_TOML_LINE = re.compile(r"\s*\(at line ([0-9]+), column [0-9]+\)$")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One diff of a patch: the releases it is for, its path in the catalog, its digest."""
+
+    vllm: str
+    diff: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """One entry of a manifest. ``folder`` is the catalog's folder, absolute."""
+
+    id: str
+    title: str
+    kind: str
+    affects: str
+    folder: str
+    variants: tuple[Variant, ...]
+    references: tuple[str, ...] = ()
+    probe: str | None = None
+    default: bool = True
+    requires: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    cve: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def probe_path(self) -> str | None:
+        """The probe's absolute path, or None if the entry has none."""
+        return None if self.probe is None else os.path.join(self.folder, self.probe)
+
+    def diff_path(self, variant: Variant) -> str:
+        """Return the absolute path of the diff of VARIANT."""
+        return os.path.join(self.folder, variant.diff)
+
+    def diff_bytes(self, variant: Variant) -> bytes:
+        """Read the diff of VARIANT. Raises InvalidCatalog unless it has the manifest's digest."""
+        data = read_file(self.diff_path(variant))
+        found = hashlib.sha256(data).hexdigest()
+        if found != variant.sha256:
+            raise InvalidCatalog(
+                f"the diff of patch {self.id!r} is not the one that its manifest describes",
+                facts=[
+                    f"{self.diff_path(variant)}: sha256 is {found}",
+                    f"{os.path.join(self.folder, NAME)}: expected {variant.sha256}",
+                ],
+            )
+        return data
+
+
+def read_file(path: str) -> bytes:
+    """Read a file of a catalog. Raises InvalidCatalog if that fails."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise InvalidCatalog(
+            "a file of a catalog can't be read", facts=[f"{path}: {error.strerror or error}"]
+        ) from error
+
+
+def read(folder: str, problems: list[str]) -> tuple[list[Patch], set[str]]:
+    """Return the entries of the manifest in FOLDER that are good, and the ids of all.
+
+    What is wrong with the others is added to PROBLEMS.
+    """
+    path = os.path.join(folder, NAME)
+    document = _toml(path)
+    table = _Table(document, path, folder, problems)
+    before = len(problems)
+    if table.value("schema", int) != SCHEMA and len(problems) == before:
+        table.problem(f"schema must be {SCHEMA}, the only one this version knows")
+    patches = []
+    ids: set[str] = set()
+    for number, raw in enumerate(table.tables("patch"), 1):
+        name = raw.get("id")
+        shown = repr(name) if isinstance(name, str) else str(number)
+        entry = _Table(raw, f"{path}: patch {shown}", folder, problems)
+        if name in ids:
+            entry.problem("the id is used twice")
+        elif patch := _patch(entry):
+            patches.append(patch)
+        if isinstance(name, str):
+            ids.add(name)
+    table.finish()
+    return patches, ids
+
+
+def _toml(path: str) -> dict[str, object]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    try:
+        return tomllib.loads(read_file(path).decode("utf-8"))
+    except UnicodeDecodeError as error:
+        fact = f"{path}: byte {error.start} is not UTF-8"
+    except tomllib.TOMLDecodeError as error:
+        text = str(error)
+        at = _TOML_LINE.search(text)
+        fact = f"{path}:{at[1]}: {text[: at.start()]}" if at else f"{path}: {text}"
+    raise InvalidCatalog("the manifest is not TOML", facts=[fact])
+
+
+def _patch(entry: _Table) -> Patch | None:
+    """Read one entry; None if any problem was found in it."""
+    before = len(entry.problems)
+    affects = entry.specifier("affects", default=None)
+    patch = Patch(
+        id=entry.text("id", _ID, "must be words of a-z and 0-9, joined by single hyphens"),
+        title=entry.text("title", _ONE_LINE, "must be one line"),
+        kind=entry.kind(),
+        affects=affects,
+        folder=entry.folder,
+        references=entry.texts("references"),
+        probe=entry.file("probe") if "probe" in entry.raw else None,
+        default=entry.value("default", bool, default=True),
+        requires=entry.texts("requires"),
+        conflicts=entry.texts("conflicts"),
+        cve=entry.texts("cve", _CVE, "must look like CVE-2025-12345", single=True),
+        skip=entry.texts("skip"),
+        note=entry.value("note", str, default=""),
+        variants=_variants(entry, affects),
+    )
+    entry.finish()
+    return patch if len(entry.problems) == before else None
+
+
+def _variants(entry: _Table, affects: str) -> tuple[Variant, ...]:
+    before = len(entry.problems)
+    variants = []
+    for number, raw in enumerate(entry.tables("variant"), 1):
+        part = _Table(raw, f"{entry.where}, variant {number}", entry.folder, entry.problems)
+        variant = Variant(
+            vllm=part.specifier("vllm", default=affects),
+            diff=part.file("diff"),
+            sha256=part.text("sha256", _SHA256, "must be 64 hex digits in lower case"),
+        )
+        part.finish()
+        variants.append(variant)
+    if not variants:
+        entry.problem("it has no variant, so there is nothing to apply")
+    if affects and len(entry.problems) == before:
+        entry.problems += _range_problems(entry.where, affects, variants)
+    return tuple(variants)
+
+
+def _range_problems(where: str, affects: str, variants: Sequence[Variant]) -> Iterator[str]:
+    """Compare ranges; this is the costly part, so nothing is asked that text can answer."""
+    for number, variant in enumerate(variants, 1):
+        if variant.vllm != affects and not versions.within(variant.vllm, affects):
+            yield f"{where}, variant {number}: {variant.vllm!r} goes beyond affects {affects!r}"
+        for other, earlier in enumerate(variants[: number - 1], 1):
+            if versions.overlap(earlier.vllm, variant.vllm):
+                yield (
+                    f"{where}, variant {number}: {variant.vllm!r} overlaps {earlier.vllm!r}"
+                    f" of variant {other}"
+                )
+
+
+class _Table:
+    """One table of a manifest: takes keys out one by one and notes what is wrong.
+
+    A getter that finds a problem returns a harmless value, so that reading can go on.
+    """
+
+    def __init__(
+        self, raw: Mapping[str, object], where: str, folder: str, problems: list[str]
+    ) -> None:
+        self.raw = raw
+        self.where = where
+        self.folder = folder
+        self.problems = problems
+        self._known: set[str] = set()
+
+    def problem(self, text: str) -> None:
+        self.problems.append(f"{self.where}: {text}")
+
+    def finish(self) -> None:
+        for key in sorted(self.raw.keys() - self._known):
+            self.problem(f"unknown key {key!r}")
+
+    def value(self, key: str, kind: type[_T], *, default: _T | None = None) -> _T:
+        """Take a value of just this type; without a default the key must be there."""
+        self._known.add(key)
+        if key not in self.raw:
+            if default is not None:
+                return default
+            self.problem(f"{key} is missing")
+            return kind()
+        value = self.raw[key]
+        # To isinstance, true is an integer.
+        if isinstance(value, kind) and isinstance(value, bool) is (kind is bool):
+            return value
+        self.problem(f"{key} must be {_NAMES[kind]}, not {_name_of(value)}")
+        return kind()
+
+    def text(self, key: str, pattern: re.Pattern[str] | None = None, rule: str = "") -> str:
+        before = len(self.problems)
+        value = self.value(key, str)
+        if len(self.problems) == before:
+            if not value.strip():
+                self.problem(f"{key} is empty")
+            elif pattern and not pattern.fullmatch(value):
+                self.problem(f"{key} {value!r} {rule}")
+        return value
+
+    def kind(self) -> str:
+        value = self.text("kind")
+        if value and value not in KINDS:
+            self.problem(f"kind {value!r} must be one of {', '.join(KINDS)}")
+        return value
+
+    def texts(
+        self,
+        key: str,
+        pattern: re.Pattern[str] | None = None,
+        rule: str = "",
+        *,
+        single: bool = False,
+    ) -> tuple[str, ...]:
+        """Take a list of texts; with SINGLE, one text will do."""
+        if single and isinstance(self.raw.get(key), str):
+            return (self.text(key, pattern, rule),)
+        values = self.value(key, list, default=[])
+        for value in values:
+            if not isinstance(value, str) or not value.strip():
+                self.problem(f"{key} must hold texts that are not empty, not {value!r}")
+            elif pattern and not pattern.fullmatch(value):
+                self.problem(f"{key} {value!r} {rule}")
+        texts = tuple(value for value in values if isinstance(value, str))
+        if len(set(texts)) < len(texts):
+            self.problem(f"{key} names something twice")
+        return texts
+
+    def tables(self, key: str) -> list[dict[str, object]]:
+        values = self.value(key, list, default=[])
+        for value in values:
+            if not isinstance(value, dict):
+                self.problem(f"{key} must hold tables ([[…{key}]]), not {_name_of(value)}")
+        return [value for value in values if isinstance(value, dict)]
+
+    def specifier(self, key: str, default: str | None) -> str:
+        if key not in self.raw and default is not None:
+            self._known.add(key)
+            return default
+        before = len(self.problems)
+        text = self.value(key, str)
+        if len(self.problems) == before:
+            try:
+                versions.check(text)
+            except InvalidCatalog as error:
+                self.problem(f"{key} {text!r} is no version specifier: {error.facts[0]}")
+                return ""
+        return text
+
+    def file(self, key: str) -> str:
+        """Take the path of a file inside the catalog's folder, relative and in posix form."""
+        before = len(self.problems)
+        path = self.text(key)
+        if len(self.problems) == before and (problem := _file_problem(self.folder, path)):
+            self.problem(f"{key} {path!r} {problem}")
+        return path
+
+
+_NAMES: Mapping[type, str] = {
+    bool: "true or false",
+    int: "an integer",
+    list: "a list",
+    str: "a text",
+}
+
+
+def _name_of(value: object) -> str:
+    return "a table" if isinstance(value, dict) else _NAMES.get(type(value), type(value).__name__)
+
+
+def _file_problem(folder: str, path: str) -> str:
+    """Say what is wrong with a manifest's PATH, or nothing."""
+    if not is_plain(path):
+        return "must be a relative path with / that stays inside the catalog's folder"
+    full = os.path.join(folder, path)
+    if not os.path.isfile(full):
+        return "is not there" if not os.path.lexists(full) else "is not a file"
+    home = os.path.realpath(folder)
+    if os.path.commonpath([home, os.path.realpath(full)]) != home:
+        return "leads out of the catalog's folder through a symbolic link"
+    return ""
+
+
+def is_plain(path: str) -> bool:
+    """Tell whether PATH is relative, normalised and without a backslash."""
+    parts = path.split("/")
+    return not ({"", ".", ".."} & {*parts}) and not any(c in path for c in "\\\0\n")

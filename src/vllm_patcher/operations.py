@@ -1,0 +1,284 @@
+"""The verbs as functions: ``apply``, ``preview``, ``verify``, ``revert``, ``status``, ``changes``.
+
+Always true here: what comes back is a typed report and what can't be done is raised; nothing is
+printed and no process is ended. ``preview``, ``verify``, ``status`` and ``changes`` hold no tree
+that can write. Any number of processes may call any of these on one install at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from . import bytecode, probes, versions
+from .errors import (
+    Conflict,
+    NotInstalled,
+    UnknownPatch,
+    UnsafePath,
+    UnsupportedVersion,
+    VllmPatchError,
+)
+from .install import Install, find
+from .plan import Plan, plan_apply, plan_revert
+from .results import Outcome, Refused, Report, report_on
+from .states import (
+    BLOCKED,
+    CONFLICT,
+    NOT_NEEDED,
+    PRESENT,
+    SATISFYING,
+    UNSUPPORTED,
+    Asked,
+    Finding,
+    Reason,
+    after,
+)
+from .survey import Request, Survey, survey
+from .transaction import Change, commit, locked
+from .tree import Tree
+from .writeup import change_of
+
+_DEFAULT = Request()
+
+
+def locate(request: Request = _DEFAULT) -> Install:
+    """Find the vLLM a request means, without importing it. Raises NotInstalled."""
+    return find(
+        python=request.python,
+        site_packages=request.site_packages,
+        allow_editable=request.allow_editable,
+    )
+
+
+def preview(request: Request = _DEFAULT, *, exact: bool = False) -> Report:
+    """Say what ``apply`` would do, and raise what it would raise; nothing can be written."""
+    here = survey(locate(request), request)
+    plan = _plan_to_apply(here, request, exact=exact)
+    return report_on("preview", here, plan, findings=plan.findings)
+
+
+def apply(request: Request = _DEFAULT, *, exact: bool = False) -> Report:
+    """Bring patches into an install; all or nothing.
+
+    ``exact`` allows no hunk to move, unless the file's digest is listed, and no file that RECORD
+    does not prove. Raises Refused, with every reason, if anything stands against it.
+    """
+    run = _Run(request, lambda here: _plan_to_apply(here, request, exact=exact))
+    return run.report("apply", [after(finding) for finding in run.plan.findings])
+
+
+def revert(request: Request = _DEFAULT, *, with_dependents: bool = False) -> Report:
+    """Take patches out of an install again; all or nothing.
+
+    Without names: all that the receipt or a proof says are in. What requires a named patch stays
+    in its way unless ``with_dependents``. Raises Refused, with every reason.
+    """
+    run = _Run(request, lambda here: _plan_to_revert(here, with_dependents=with_dependents))
+    return run.report("revert", run.plan.findings)
+
+
+def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = False) -> Report:
+    """Say whether the patches asked for, and all that the receipt lists, are in.
+
+    The report's ``ok`` is the answer. ``strict`` makes a modified file and an unsupported patch
+    a failure too; ``probe`` runs the patches' probes.
+    """
+    here = survey(locate(request), request)
+    plan = plan_apply(here.here, _select(here, request, receipt=True))
+    report = report_on("verify", here, plan, findings=plan.findings, strict=strict)
+    return _probed(report, here) if probe else report
+
+
+def status(request: Request = _DEFAULT) -> Report:
+    """Tell the state of every patch on an install."""
+    here = survey(locate(request), request)
+    plan = plan_apply(here.here, list(here.asked.values()))
+    return report_on("status", here, plan, findings=plan.findings)
+
+
+def changes(request: Request = _DEFAULT) -> Report:
+    """Tell what the patches that are in, or those named, have changed.
+
+    The report's edits are those that would take them out.
+    """
+    here = survey(locate(request), request)
+    plan = plan_revert(here.here, _named(here, request), with_dependents=True)
+    return report_on("diff", here, plan, findings=plan.findings)
+
+
+def applied_text(request: Request, name: str) -> bytes | None:
+    """The diff that the receipt has under a name, or None."""
+    here = survey(locate(request), request)
+    return next((entry.text for entry in here.entries if entry.id == name), None)
+
+
+class _Run:
+    """Plan; if there is anything to do, plan again under the lock and do it."""
+
+    def __init__(self, request: Request, planner: Callable[[Survey], Plan]) -> None:
+        install = locate(request)
+        self.warnings: list[str] = []
+        self.here = survey(install, request)
+        self.plan = planner(self.here)
+        self.change: Change | None = change_of(self.here, self.plan)
+        if self.change is None:
+            return
+        with locked(install.package, warn=self.warnings.append):
+            package = Tree(install.package)
+            info = Tree(install.dist_info) if install.dist_info is not None else None
+            self.here = survey(install, request)
+            self.plan = planner(self.here)
+            self.change = change_of(self.here, self.plan)
+            if self.change is not None:
+                commit(package, info, self.change)
+
+    def report(self, verb: str, findings: Sequence[Finding]) -> Report:
+        return report_on(
+            verb,
+            self.here,
+            self.plan,
+            findings=findings,
+            wrote=self.change is not None,
+            notes=self.warnings,
+        )
+
+
+def _named(here: Survey, request: Request) -> tuple[str, ...] | None:
+    return here.named if request.patches else None
+
+
+def _plan_to_apply(here: Survey, request: Request, *, exact: bool) -> Plan:
+    plan = plan_apply(here.here, _select(here, request, receipt=not request.patches), exact=exact)
+    unreadable = versions.parse(here.version) is None
+    nothing_listed = all(item.state == UNSUPPORTED for item in plan.findings)
+    errors: list[VllmPatchError] = []
+    for finding in plan.findings:
+        if finding.state in (CONFLICT, BLOCKED):
+            errors.append(_error(Conflict, finding))
+        elif finding.state == UNSUPPORTED and (finding.named or (unreadable and nothing_listed)):
+            errors.append(_error(UnsupportedVersion, finding))
+    errors += [_refusal(reason) for reason in plan.refusals]
+    errors += _shadowed(here, plan)
+    errors += _homeless(here, plan)
+    _refuse("apply", "applied", errors, here, plan)
+    return plan
+
+
+def _plan_to_revert(here: Survey, *, with_dependents: bool) -> Plan:
+    names = here.named or None
+    plan = plan_revert(here.here, names, with_dependents=with_dependents)
+    errors = [
+        _error(Conflict, finding)
+        for finding in plan.findings
+        if finding.state in (CONFLICT, BLOCKED) or (finding.state == PRESENT and names)
+    ]
+    errors += [_refusal(reason) for reason in plan.refusals]
+    _refuse("revert", "reverted", errors, here, plan)
+    return plan
+
+
+def _refuse(
+    verb: str, done: str, errors: Sequence[VllmPatchError], here: Survey, plan: Plan
+) -> None:
+    if not errors:
+        return
+    count = len({error.patch for error in errors if error.patch})
+    total = sum(finding.state != NOT_NEEDED or finding.named for finding in plan.findings)
+    what = f"{count} of {total} patches can't be {done}" if count else errors[0].what
+    raise Refused(
+        f"{what}; nothing was changed",
+        errors=errors,
+        report=report_on(verb, here, plan, findings=plan.findings),
+        hint=next((error.hint for error in errors if error.hint), None),
+    )
+
+
+def _error(kind: type[VllmPatchError], finding: Finding) -> VllmPatchError:
+    hints = {
+        UNSUPPORTED: "--assume-version X, if you know which release these files are",
+        BLOCKED: "vllm-patch revert --with-dependents",
+    }
+    return kind(
+        f"{finding.id} is {finding.state}",
+        facts=[reason.what for reason in finding.reasons],
+        hint=hints.get(finding.state, f"vllm-patch show {finding.id}"),
+        patch=finding.id,
+    )
+
+
+def _refusal(reason: Reason) -> VllmPatchError:
+    where = f"{reason.path}:{reason.line}" if reason.line else reason.path
+    return Conflict(reason.what, facts=[where] if where else [])
+
+
+def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
+    for edit in plan.edits:
+        for name in bytecode.shadowing(here.install.package, edit.path):
+            yield UnsafePath(
+                f"Python would never read {edit.path}",
+                facts=[f"{name} is taken before it"],
+            )
+
+
+def _homeless(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
+    """Without a dist-info there is no receipt, and an ad-hoc diff lives in nothing else."""
+    if here.info is not None:
+        return
+    for patch in plan.goal:
+        if patch.id in here.adhoc:
+            yield NotInstalled(
+                f"{patch.id} can't be kept track of: this vLLM has no dist-info",
+                hint="install vllm with pip or uv, or put the diff into a catalog",
+                patch=patch.id,
+            )
+
+
+def _select(here: Survey, request: Request, *, receipt: bool) -> list[Asked]:
+    """The patches a run is about, with all that they require.
+
+    ``receipt`` adds those that the receipt wants in.
+    """
+    by_choice = bool(request.kinds or request.cves)
+    chosen = here.named or tuple(_chosen(here, request))
+    names = dict.fromkeys(chosen)
+    if receipt:
+        names.update(dict.fromkeys(entry.id for entry in here.entries))
+    for name in list(names):
+        names.update(dict.fromkeys(here.asked[name].requires))
+    return [
+        replace(item, named=item.id in here.named or (by_choice and item.id in chosen))
+        for item in here.asked.values()
+        if item.id in names
+    ]
+
+
+def _chosen(here: Survey, request: Request) -> Iterable[str]:
+    """The catalog's patches that are applied when none is named."""
+    known = {cve for patch in here.catalog.patches for cve in patch.cve}
+    missing = [cve for cve in request.cves if cve not in known]
+    if missing:
+        raise UnknownPatch(f"no patch for {', '.join(missing)}", hint="vllm-patch list")
+    for patch in here.catalog.patches:
+        by_cve = not request.cves or not set(request.cves).isdisjoint(patch.cve)
+        by_kind = not request.kinds or patch.kind in request.kinds
+        if by_cve and by_kind and (patch.default or request.cves):
+            yield patch.id
+
+
+def _probed(report: Report, here: Survey) -> Report:
+    """Run the probe of each patch that is in or said to be not needed to be in."""
+    scripts = {patch.id: patch.probe_path for patch in here.catalog.patches}
+    outcomes: list[Outcome] = []
+    for outcome in report.patches:
+        script = scripts.get(outcome.id)
+        if script is not None and outcome.state in SATISFYING:
+            python = here.install.python or sys.executable
+            probe = probes.run(python, script, here.install.package)
+            outcomes.append(replace(outcome, probe=probe))
+        else:
+            outcomes.append(outcome)
+    answers = [outcome.probe.answer for outcome in outcomes if outcome.probe is not None]
+    ok = report.ok and all(answer == probes.ABSENT for answer in answers)
+    return replace(report, patches=tuple(outcomes), ok=ok)

@@ -1,0 +1,117 @@
+"""The receipt: which patches were put into this install, with their texts.
+
+Always true here: a receipt helps to find things out and is never believed; it holds no time and
+no host, so that equal images get equal receipts. It is the file ``vllm-patcher.json`` in the
+dist-info folder; diffs are kept as text, or in base64 where they are not UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import InvalidReceipt
+
+NAME = "vllm-patcher.json"
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One patch of the receipt.
+
+    ``text`` is the diff as it was given. ``wanted`` is ``in`` or ``out``: which way the run that
+    wrote it was going. ``requires``, ``skip`` and ``skip_outside`` are what the diff was read
+    with. ``adhoc`` is true for a diff that no catalog names.
+    """
+
+    id: str
+    text: bytes
+    wanted: str = "in"
+    requires: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    skip_outside: bool = False
+    adhoc: bool = False
+
+
+def dump(entries: Sequence[Entry]) -> bytes:
+    """Write a receipt; the order of the entries is the order the patches are applied in."""
+    patches = [
+        {
+            "id": entry.id,
+            "wanted": entry.wanted,
+            **_encode(entry.text),
+            "requires": list(entry.requires),
+            "skip": list(entry.skip),
+            "skip_outside": entry.skip_outside,
+            "adhoc": entry.adhoc,
+        }
+        for entry in entries
+    ]
+    document = {"schema": _SCHEMA, "patches": patches}
+    return json.dumps(document, indent=1, ensure_ascii=True).encode() + b"\n"
+
+
+def load(data: bytes | None, *, path: str) -> tuple[Entry, ...]:
+    """Read a receipt (None: there is none). Raises InvalidReceipt, which names ``path``."""
+    if data is None:
+        return ()
+    try:
+        document = json.loads(data)
+        if document["schema"] != _SCHEMA:
+            raise ValueError("its schema is not 1; a newer vllm-patch wrote it")
+        entries = tuple(_entry(item) for item in document["patches"])
+        if len({entry.id for entry in entries}) != len(entries):
+            raise ValueError("an id occurs twice")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidReceipt(
+            "the receipt can't be read",
+            facts=[path, f"{type(error).__name__}: {error}"],
+            hint="reinstall vllm, or delete the receipt if you know what is applied",
+        ) from error
+    return entries
+
+
+def _entry(item: dict[str, object]) -> Entry:
+    entry = Entry(
+        id=_text(item["id"]),
+        text=_decode(item),
+        wanted=_text(item["wanted"]),
+        requires=_texts(item.get("requires", [])),
+        skip=_texts(item.get("skip", [])),
+        skip_outside=item.get("skip_outside", False) is True,
+        adhoc=item.get("adhoc", False) is True,
+    )
+    if not entry.id or entry.wanted not in ("in", "out"):
+        raise ValueError(f"entry {entry.id!r} is neither in nor out")
+    return entry
+
+
+def _encode(text: bytes) -> dict[str, str]:
+    try:
+        return {"diff": text.decode()}
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return {"diff_base64": b64encode(text).decode()}
+
+
+def _decode(item: dict[str, object]) -> bytes:
+    if "diff" in item:
+        return _text(item["diff"]).encode()
+    from base64 import b64decode
+
+    return b64decode(_text(item["diff_base64"]), validate=True)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return tuple(_text(item) for item in value)

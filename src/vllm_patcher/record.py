@@ -1,0 +1,181 @@
+"""RECORD: the digests a wheel shipped, and lines of our own added and taken out again.
+
+Bytes in, values or bytes out; nothing here opens a file. A row is `path,digest,size` in
+the quoting of RFC 4180, as the "Recording installed projects" specification has it. Paths
+are relative to the folder that holds the dist-info, with `/`, and are joined lexically:
+`vllm/../bin/x` and `bin/x` are one path. A byte of RECORD that does not belong to a line
+added or taken out stays as it is, so adding and then removing gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vllm_patcher.errors import InvalidRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+ALGORITHMS = frozenset({"sha256", "sha384", "sha512"})
+
+# A field ends in exactly one way, so a failing match costs one pass over the row.
+_FIELD = r'(?:"[^"]*(?:""[^"]*)*"|[^",\r\n][^,\r\n]*|)'
+_ROW = re.compile(rf"(?:({_FIELD}),({_FIELD}),({_FIELD}))?(\r\n|\r|\n|\Z)")
+_HINT = "reinstall the distribution this RECORD belongs to"
+_NEEDS_QUOTES = re.compile(r'[",\r\n]')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What one RECORD says about the files of its distribution.
+
+    Paths are given and returned relative to the folder that holds the dist-info.
+    """
+
+    _digests: dict[str, str]  # path -> `algorithm=digest` as written, "" if there is none
+
+    @classmethod
+    def parse(cls, data: bytes, *, name: str = "RECORD") -> Record:
+        """Read the bytes of a RECORD; `name` is what a complaint calls the file.
+
+        Raises InvalidRecord for a row that has not three fields, for a digest without an
+        algorithm, and for a path with two different digests.
+        """
+        digests: dict[str, str] = {}
+        faults: list[str] = []
+        for written, digest, _ in _fields(_decode(data), name=name):
+            path = _normal(written)
+            known = digests.get(path)
+            if digest and "=" not in digest:
+                faults.append(f"{path}: found digest {digest!r}, expected algorithm=digest")
+            elif known and digest and known != digest:
+                faults.append(f"{path}: found {known} and {digest}, expected one digest")
+            elif not known:
+                digests[path] = digest
+        if faults:
+            raise InvalidRecord(f"{name} is damaged", facts=faults, hint=_HINT)
+        return cls(_digests=digests)
+
+    def lists(self, path: str) -> bool:
+        """Tell whether the path has a line, with a digest or without."""
+        return _normal(path) in self._digests
+
+    def digest(self, path: str) -> tuple[str, str] | None:
+        """Give the algorithm and the unpadded URL-safe base64 digest of a path.
+
+        None if the path has no line, or a line without a digest or with one of an
+        algorithm that proves nothing.
+        """
+        algorithm, _, value = self._digests.get(_normal(path), "").partition("=")
+        algorithm = algorithm.lower()
+        return (algorithm, value.rstrip("=")) if algorithm in ALGORITHMS else None
+
+    def listed_without_digest(self, path: str) -> bool:
+        """Tell whether the path has a line whose digest field is empty, as ours are."""
+        return self._digests.get(_normal(path)) == ""
+
+    def matches(self, path: str, data: bytes) -> bool | None:
+        """Tell whether `data` is what the path's line promises; None if it promises nothing."""
+        recorded = self.digest(path)
+        if recorded is None:
+            return None
+        algorithm, value = recorded
+        actual = base64.urlsafe_b64encode(hashlib.new(algorithm, data).digest())
+        return actual.rstrip(b"=").decode("ascii") == value
+
+    def paths(self) -> Collection[str]:
+        """Give every path that has a line, in the order of the file."""
+        return self._digests.keys()
+
+
+def add_lines(data: bytes, paths: Iterable[str]) -> bytes:
+    """Add a line without digest and size for each path that RECORD does not list yet.
+
+    The lines take the line ending of the file. They go to the end, or before the last
+    line if that one lacks its line ending. Raises InvalidRecord.
+    """
+    text = _decode(data)
+    rows = _rows(text, name="RECORD")
+    listed = {_normal(_unquote(row[1])) for row in rows if row[1] is not None}
+    new = [path for path in dict.fromkeys(paths) if _normal(path) not in listed]
+    ending = next((row[4] for row in rows if row[4]), "\n")
+    added = "".join(f"{_quote(path)},,{ending}" for path in new)
+    cut = len(text) - (len(rows[-1][0]) if rows and not rows[-1][4] else 0)
+    return _encode(text[:cut] + added + text[cut:])
+
+
+def remove_lines(data: bytes, paths: Iterable[str]) -> bytes:
+    """Take out the lines of these paths that have neither digest nor size.
+
+    A path counts as it is spelled in the line. Lines with a digest or a size belong to
+    the distribution and stay. Raises InvalidRecord.
+    """
+    gone = frozenset(paths)
+    kept = [
+        row[0]
+        for row in _rows(_decode(data), name="RECORD")
+        if row[1] is None or _unquote(row[2]) or _unquote(row[3]) or _unquote(row[1]) not in gone
+    ]
+    return _encode("".join(kept))
+
+
+# The whole row with its end, then path, digest and size (None in a blank line), then the end.
+_Row = tuple[str, "str | None", str, str, str]
+
+
+def _rows(text: str, *, name: str) -> list[_Row]:
+    rows: list[_Row] = []
+    position, size, match = 0, len(text), _ROW.match
+    while position < size:
+        found = match(text, position)
+        if found is None:
+            raise _malformed(text, position, name=name)
+        rows.append((found[0], found[1], found[2], found[3], found[4]))
+        position = found.end()
+    return rows
+
+
+def _fields(text: str, *, name: str) -> Sequence[Sequence[str]]:
+    if '"' not in text and "\r" not in text:  # as wheels have it: a third of the time
+        cells = [line.split(",") for line in text.split("\n") if line]
+        if all(len(row) == 3 for row in cells):  # noqa: PLR2004 - path, digest, size
+            return cells
+    rows = _rows(text, name=name)
+    return [(_unquote(row[1]), _unquote(row[2]), row[3]) for row in rows if row[1] is not None]
+
+
+def _malformed(text: str, position: int, *, name: str) -> InvalidRecord:
+    line = 1 + len(re.findall(r"\r\n|\r|\n", text[:position]))
+    shown = re.split(r"[\r\n]", text[position : position + 200], maxsplit=1)[0]
+    return InvalidRecord(
+        f"{name} is damaged",
+        facts=[f"{name}:{line}: found {shown!r}, expected path,digest,size"],
+        hint=_HINT,
+    )
+
+
+def _normal(path: str) -> str:
+    # Nearly every path is normal already, and normpath is slow before Python 3.11.
+    odd = "//" in path or "/." in path or "./" in path or path[-1:] == "/"
+    return posixpath.normpath(path) if odd else path
+
+
+def _unquote(field: str) -> str:
+    return field[1:-1].replace('""', '"') if field.startswith('"') else field
+
+
+def _quote(path: str) -> str:
+    return '"' + path.replace('"', '""') + '"' if _NEEDS_QUOTES.search(path) else path
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,82 @@
+"""What a patch can be asked about and found to be: the words that every verb answers in.
+
+Always true here: these are values; nothing is decided in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from .stack import Known
+
+APPLIED = "applied"
+UPSTREAM = "upstream"
+PRESENT = "present"
+NOT_NEEDED = "not-needed"
+NOT_APPLIED = "not-applied"
+PARTIAL = "partial"
+OUTDATED = "outdated"
+CONFLICT = "conflict"
+BLOCKED = "blocked"
+UNSUPPORTED = "unsupported"
+
+#: In these states a patch satisfies what requires it.
+SATISFYING = frozenset({APPLIED, UPSTREAM, PRESENT, NOT_NEEDED})
+#: In these states `verify` fails; `unsupported` besides, if named or strict.
+FAILING = frozenset({NOT_APPLIED, PARTIAL, OUTDATED, CONFLICT, BLOCKED})
+#: In these states `apply` has something to do.
+TO_DO = frozenset({NOT_APPLIED, PARTIAL, OUTDATED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One patch that is asked about.
+
+    ``candidates`` are its texts that may be right here. ``by`` says what decides among them:
+    ``version`` (there is one, the version has decided), ``content`` (the first that fits), or
+    ``digest`` (the first whose files are all listed). With no candidate ``gate`` is the state.
+    """
+
+    id: str
+    candidates: tuple[Known, ...] = ()
+    by: str = "version"
+    gate: str = ""
+    why: str = ""
+    requires: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a patch is in its state: in words, and where, if it is about a place in a file.
+
+    ``line`` counts from 1, 0 is no line; ``expected`` and ``found`` are lines of the file.
+    """
+
+    what: str
+    path: str = ""
+    line: int = 0
+    expected: bytes | None = None
+    found: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One patch: the state it was found in, the text meant, and why.
+
+    ``offsets`` gives, for each path, how many lines each hunk moved.
+    """
+
+    id: str
+    state: str
+    named: bool = False
+    patch: Known | None = None
+    reasons: tuple[Reason, ...] = ()
+    offsets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def after(finding: Finding) -> Finding:
+    """The finding of a patch once its plan to apply has been carried out."""
+    return replace(finding, state=APPLIED, reasons=()) if finding.state in TO_DO else finding

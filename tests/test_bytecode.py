@@ -1,0 +1,245 @@
+"""Which compiled files hide a source: told from headers, and as Python itself does it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import py_compile
+import subprocess
+import sys
+from pathlib import Path
+from py_compile import PycInvalidationMode as Mode
+
+import pytest
+
+from vllm_patcher import bytecode
+
+OLD, NEW = b"VALUE = 'old'\n", b"VALUE = 'new'\n"
+FOREIGN = b"\x61\x0d\x0d\x0a"  # CPython 3.9
+SECOND = 10**9
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "vllm"
+    (folder / "v1").mkdir(parents=True)
+    (folder / "__init__.py").write_bytes(b"")
+    (folder / "v1" / "__init__.py").write_bytes(b"")
+    return folder
+
+
+def swap(package: Path, *, mode: Mode, mtime: int = 0, data: bytes = NEW) -> Path:
+    """Compile the old source, put a new one in its place and return the compiled file."""
+    source = package / "v1" / "stats.py"
+    source.write_bytes(OLD)
+    pyc = Path(py_compile.compile(str(source), doraise=True, invalidation_mode=mode) or "")
+    before = source.stat()
+    source.write_bytes(data)
+    os.utime(source, ns=(before.st_mtime_ns, before.st_mtime_ns + mtime))
+    return pyc
+
+
+def age(pyc: Path, *, seconds: float) -> None:
+    """Set how much older than the source a compiled file is."""
+    at = (package_source(pyc)).stat().st_mtime_ns - int(seconds * SECOND)
+    os.utime(pyc, ns=(at, at))
+
+
+def package_source(pyc: Path) -> Path:
+    return pyc.parent.parent / "stats.py"
+
+
+def value(package: Path) -> str:
+    """Import the module in a fresh Python and say which source it ran."""
+    code = "import vllm.v1.stats as m; print(m.VALUE)"
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code],
+        cwd=package.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def hiding(package: Path) -> list[Path]:
+    return [Path(path) for path in bytecode.hiding(str(package), "v1/stats.py")]
+
+
+def test_by_time_with_the_same_second_and_size(package: Path) -> None:
+    pyc = swap(package, mode=Mode.TIMESTAMP)
+    age(pyc, seconds=0.001)
+    assert hiding(package) == [pyc]
+    assert value(package) == "old"
+
+
+def test_by_time_and_made_after_the_source(package: Path) -> None:
+    pyc = swap(package, mode=Mode.TIMESTAMP, data=OLD)
+    age(pyc, seconds=-1)
+    assert hiding(package) == []
+    age(pyc, seconds=0)
+    assert hiding(package) == []
+
+
+def test_by_time_with_another_second(package: Path) -> None:
+    pyc = swap(package, mode=Mode.TIMESTAMP, mtime=SECOND)
+    age(pyc, seconds=5)
+    assert hiding(package) == []
+    assert value(package) == "new"
+
+
+def test_by_time_with_another_size(package: Path) -> None:
+    pyc = swap(package, mode=Mode.TIMESTAMP, data=NEW + b"\n")
+    age(pyc, seconds=5)
+    assert hiding(package) == []
+    assert value(package) == "new"
+
+
+def test_unchecked_hash_of_another_source(package: Path) -> None:
+    pyc = swap(package, mode=Mode.UNCHECKED_HASH, mtime=5 * SECOND)
+    assert hiding(package) == [pyc]
+    assert value(package) == "old"
+    age(pyc, seconds=-100)  # its own age does not matter where the hash can be computed
+    assert hiding(package) == [pyc]
+
+
+def test_unchecked_hash_of_this_source(package: Path) -> None:
+    pyc = swap(package, mode=Mode.UNCHECKED_HASH, data=OLD)
+    age(pyc, seconds=5)
+    assert hiding(package) == []
+
+
+def test_unchecked_hash_of_another_python_is_judged_by_age(package: Path) -> None:
+    own = swap(package, mode=Mode.UNCHECKED_HASH)
+    pyc = own.with_name("stats.cpython-39.opt-1.pyc")
+    pyc.write_bytes(FOREIGN + own.read_bytes()[4:])
+    own.unlink()
+    age(pyc, seconds=1)
+    assert hiding(package) == [pyc]
+    age(pyc, seconds=0)
+    assert hiding(package) == []
+
+
+def test_checked_hash_never_hides(package: Path) -> None:
+    pyc = swap(package, mode=Mode.CHECKED_HASH)
+    age(pyc, seconds=5)
+    assert hiding(package) == []
+    assert value(package) == "new"
+
+
+@pytest.mark.parametrize("length", [0, 4, 15])
+def test_a_short_file_hides_nothing(package: Path, length: int) -> None:
+    pyc = swap(package, mode=Mode.UNCHECKED_HASH)
+    pyc.write_bytes(pyc.read_bytes()[:length])
+    assert hiding(package) == []
+
+
+def test_an_unreadable_file_hides_nothing(package: Path) -> None:
+    pyc = swap(package, mode=Mode.UNCHECKED_HASH)
+    pyc.unlink()
+    pyc.mkdir()
+    assert hiding(package) == []
+
+
+def test_a_file_beside_the_source_hides_only_its_absence(package: Path) -> None:
+    pyc = swap(package, mode=Mode.UNCHECKED_HASH)
+    legacy = package / "v1" / "stats.pyc"
+    legacy.write_bytes(pyc.read_bytes())
+    pyc.unlink()
+    assert hiding(package) == []
+    assert value(package) == "new"
+    (package / "v1" / "stats.py").unlink()
+    assert hiding(package) == [legacy]
+    assert value(package) == "old"
+    legacy.write_bytes(b"")
+    assert hiding(package) == []
+
+
+def test_the_cache_of_an_absent_source_hides_nothing(package: Path) -> None:
+    swap(package, mode=Mode.UNCHECKED_HASH)
+    (package / "v1" / "stats.py").unlink()
+    assert hiding(package) == []
+
+
+def test_compiled_gives_every_tag_and_level_and_no_other_module(package: Path) -> None:
+    cache = package / "v1" / "__pycache__"
+    cache.mkdir()
+    mine = [
+        "stats.cpython-310.opt-1.pyc",
+        "stats.cpython-310.pyc",
+        "stats.cpython-312.opt-2.pyc",
+        "stats.pypy39.pyc",
+    ]
+    for name in [*mine, "statsd.cpython-310.pyc", "stats.cpython-310.pyc.140", "stats.txt"]:
+        (cache / name).write_bytes(b"")
+    (package / "v1" / "stats.pyc").write_bytes(b"")
+    assert bytecode.compiled(str(package), "v1/stats.py") == (
+        *(f"v1/__pycache__/{name}" for name in mine),
+        "v1/stats.pyc",
+    )
+    assert bytecode.compiled(str(package), "v1/none.py") == ()
+
+
+def test_compiled_at_the_top_of_the_package(package: Path) -> None:
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "__init__.cpython-311.pyc").write_bytes(b"")
+    found = bytecode.compiled(str(package), "__init__.py")
+    assert found == ("__pycache__/__init__.cpython-311.pyc",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "stats.so",
+        "stats.abi3.so",
+        "stats.cpython-312-x86_64-linux-gnu.so",
+        "stats.pypy310-pp73-darwin.so",
+    ],
+)
+def test_an_extension_module_shadows(package: Path, name: str) -> None:
+    (package / "v1" / name).write_bytes(b"")
+    assert bytecode.shadowing(str(package), "v1/stats.py") == (str(package / "v1" / name),)
+
+
+@pytest.mark.parametrize("name", ["stats.py.so", "stats.data.so", "statsd.so", "stats.abi3.so.bak"])
+def test_what_is_no_extension_module_of_that_name(package: Path, name: str) -> None:
+    (package / "v1" / name).write_bytes(b"")
+    assert bytecode.shadowing(str(package), "v1/stats.py") == ()
+
+
+@pytest.mark.parametrize("init", ["__init__.py", "__init__.pyc", "__init__.abi3.so"])
+def test_a_package_shadows(package: Path, init: str) -> None:
+    inner = package / "v1" / "stats"
+    inner.mkdir()
+    assert bytecode.shadowing(str(package), "v1/stats.py") == ()  # so far a namespace
+    (inner / init).write_bytes(b"")
+    assert bytecode.shadowing(str(package), "v1/stats.py") == (str(inner),)
+
+
+def test_an_extension_module_shadows_the_init_of_a_package(package: Path) -> None:
+    (package / "v1" / "__init__.abi3.so").write_bytes(b"")
+    (package / "v1.so").write_bytes(b"")  # Python takes the folder first
+    (package / "v1" / "__init__").mkdir()  # and never looks for the init of an init
+    (package / "v1" / "__init__" / "__init__.py").write_bytes(b"")
+    found = bytecode.shadowing(str(package), "v1/__init__.py")
+    assert found == (str(package / "v1" / "__init__.abi3.so"),)
+
+
+def test_python_agrees_that_a_package_shadows_and_a_namespace_does_not(package: Path) -> None:
+    (package / "v1" / "stats.py").write_bytes(NEW)
+    (package / "v1" / "stats").mkdir()
+    assert value(package) == "new"
+    (package / "v1" / "stats" / "__init__.py").write_bytes(OLD)
+    assert value(package) == "old"
+
+
+def test_only_python_files_have_answers(package: Path) -> None:
+    (package / "v1" / "stats.json").write_bytes(b"")
+    (package / "v1" / "stats.so").write_bytes(b"")
+    for look in (bytecode.hiding, bytecode.compiled, bytecode.shadowing):
+        assert look(str(package), "v1/stats.json") == ()
+
+
+def test_the_magic_number_is_where_the_header_says(package: Path) -> None:
+    pyc = swap(package, mode=Mode.UNCHECKED_HASH)
+    assert pyc.read_bytes()[:4] == importlib.util.MAGIC_NUMBER
