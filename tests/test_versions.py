@@ -165,6 +165,8 @@ def test_a_good_specifier_is_parsed(text: str) -> None:
         ("<0.8", "<0.7", True),
         (">=1!0.1", "<0.8", False),
         (">0.9.post1,<0.9.post3", "==0.9.post2", True),
+        (">=0.9", ">=0.10", True),
+        (">=0.9,<0.8", ">=0.7,<0.10", False),
     ],
 )
 def test_overlap(a: str, b: str, *, expected: bool) -> None:
@@ -228,6 +230,18 @@ def test_the_shortcut_answers_as_packaging_does(raw: str, text: str) -> None:
     inside = SpecifierSet(text).contains(Version(version.public), prereleases=True)
     expected = "unknown" if not any(version.release) else ("in" if inside else "out")
     assert versions.judge(raw, text) == expected
+
+
+spans = st.lists(
+    st.builds("{}{}".format, st.sampled_from([">=", "<"]), releases), min_size=1, max_size=3
+).map(",".join)
+
+
+@given(spans, spans)
+def test_the_shortcut_for_spans_answers_as_the_algebra_does(a: str, b: str) -> None:
+    # A clause that changes nothing keeps the shortcut from being taken.
+    assert versions.overlap(a, b) == versions.overlap(f"{a},!=9.9", b)
+    assert versions.within(a, b) == versions.within(f"{a},!=9.9", b)
 
 
 @given(ranges, ranges, st.lists(st.builds("{}{}".format, releases, posts), max_size=40))

@@ -203,6 +203,9 @@ def _hunks(
     section: Section, parsed: Sequence[unidiff.Hunk], problems: list[Problem]
 ) -> tuple[Hunk, ...]:
     hunks = []
+    if len(parsed) > len(section.blocks):
+        text = "found a hunk that was not counted, expected none"
+        problems.append(Problem(line=section.line, text=text))
     for place, block in enumerate(section.blocks):
         hunk = _hunk(block, parsed[place]) if place < len(parsed) else None
         if hunk is None:
@@ -230,8 +233,13 @@ def _hunk(block: Block, parsed: unidiff.Hunk) -> Hunk | None:
             old.append(content)
         if sign != "-":
             new.append(content)
-    counts = (len(parsed), signs.count(" "), signs.count("+"), signs.count("-"))
-    if counts != (len(block.body), block.kept, block.added, block.removed):
+    counts = (signs.count(" "), signs.count("+"), signs.count("-"))
+    place = (parsed.source_start, parsed.source_length, parsed.target_start, parsed.target_length)
+    if (
+        len(parsed) != len(block.body)
+        or counts != (block.kept, block.added, block.removed)
+        or place != (block.old_start, block.old_count, block.new_start, block.new_count)
+    ):
         return None
     order = "".join(signs)
     return Hunk(

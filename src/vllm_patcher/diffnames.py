@@ -177,7 +177,7 @@ def is_epoch(stamp: bytes) -> bool:
 
 def show(raw: bytes, *, longest: int = 60) -> str:
     """Quote bytes of a diff for a message: one line, printable, cut after ``longest`` bytes."""
-    line = raw[: longest + 2].rstrip(b"\r\n")
+    line = raw[: longest + 1].removesuffix(b"\n")
     text = line[:longest].decode("utf-8", "backslashreplace")
     safe = "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .diff import FileDiff, Hunk
 
@@ -21,8 +21,7 @@ _SHORT_HEADING = 39
 _MANY_PLACES = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(NamedTuple):
     """Where one hunk went: ``at`` counts lines of the input from 0, ``offset`` lines moved."""
 
     hunk: Hunk
@@ -30,16 +29,14 @@ class Placement:
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class Applied(NamedTuple):
     """What a file diff makes of a file: its new bytes (None: no file) and the placements."""
 
     data: bytes | None
     placements: tuple[Placement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
+class Misfit(NamedTuple):
     """Why a file diff can't be applied.
 
     ``reason`` is ``missing`` (there is no file), ``exists`` (it is to be created and is there),
@@ -55,8 +52,7 @@ class Misfit:
     candidates: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nearest:
+class Nearest(NamedTuple):
     """The place that comes closest to a hunk: 1-based ``line``, and the first line that differs.
 
     ``index`` counts the hunk's old side from 1; ``found`` is None behind the end of the file.

@@ -11,7 +11,7 @@ Files are looked at in units: a file by itself, or the files that a rename ties 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .stack import Known, Stack, Tree, take
 
@@ -23,8 +23,7 @@ Unit = frozenset[str]
 Pristine = Callable[[str, bytes | None], bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """What an install consists of.
 
     ``base`` has every found patch taken out; ``proven`` are the paths where that is the released

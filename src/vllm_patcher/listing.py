@@ -6,8 +6,7 @@ Always true here: catalog patches go in, lines come out; nothing is printed and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import catalog, versions
 from .catalog import Patch
@@ -16,16 +15,14 @@ from .errors import UnsupportedVersion
 _SCHEMA = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """One patch of a list; ``answer`` says what it is to one release, "" if none was asked."""
 
     patch: Patch
     answer: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """One patch whole: its manifest entry (None: it is in no catalog) and its diffs.
 
     Each diff comes with the specifier of the releases it is for.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from . import bytecode, probes, versions
 from .errors import (
@@ -248,7 +247,7 @@ def _select(here: Survey, request: Request, *, receipt: bool) -> list[Asked]:
     for name in list(names):
         names.update(dict.fromkeys(here.asked[name].requires))
     return [
-        replace(item, named=item.id in here.named or (by_choice and item.id in chosen))
+        item._replace(named=item.id in here.named or (by_choice and item.id in chosen))
         for item in here.asked.values()
         if item.id in names
     ]
@@ -276,9 +275,9 @@ def _probed(report: Report, here: Survey) -> Report:
         if script is not None and outcome.state in SATISFYING:
             python = here.install.python or sys.executable
             probe = probes.run(python, script, here.install.package)
-            outcomes.append(replace(outcome, probe=probe))
+            outcomes.append(outcome._replace(probe=probe))
         else:
             outcomes.append(outcome)
     answers = [outcome.probe.answer for outcome in outcomes if outcome.probe is not None]
     ok = report.ok and all(answer == probes.ABSENT for answer in answers)
-    return replace(report, patches=tuple(outcomes), ok=ok)
+    return report._replace(patches=tuple(outcomes), ok=ok)

@@ -305,7 +305,7 @@ def _missing(name: _Name) -> str:
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Match components against a glob; ``**`` stands for any number of them.
+    """Match components against a glob; ``**`` stands for any number, at the end for some.
 
     Only the last ``**`` is ever tried again, so the work is bounded by the product of both.
     """
@@ -322,4 +322,4 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
         else:
             at, place = again[0] + 1, again[1]
             again = (at, place)
-    return all(piece == "**" for piece in pattern[place:])
+    return place == len(pattern)

@@ -8,7 +8,7 @@ every patch gets a state and every refusal is kept, not only the first. The same
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .explain import describe, does_not_compile, upstream
 from .identify import Found, Pristine, identify
@@ -30,8 +30,7 @@ from .states import (
     Reason,
 )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class Edit(NamedTuple):
     """One file to be changed; None is no file."""
 
     path: str
@@ -39,8 +38,7 @@ class Edit:
     after: bytes | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(NamedTuple):
     """What is to be done, or why not.
 
     ``goal`` are the patches that are in afterwards, in series order; ``out`` those that come out
@@ -56,8 +54,7 @@ class Plan:
     refusals: tuple[Reason, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Situation(NamedTuple):
     """All a plan is made from.
 
     ``series`` gives the order of ids. ``known`` holds every text, ``receipt`` those the receipt

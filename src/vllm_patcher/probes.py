@@ -5,8 +5,8 @@ and writes no bytecode; what it answers is its exit status.
 """
 
 from __future__ import annotations
+from typing import NamedTuple
 
-from dataclasses import dataclass
 
 ABSENT = "absent"
 SHOWN = "present"
@@ -16,8 +16,7 @@ _MEANING = {0: ABSENT, 1: SHOWN}
 _SECONDS = 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(NamedTuple):
     """What a probe said: the fault is ``absent``, ``present``, or it ``can't run``; and a line."""
 
     answer: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .errors import InvalidReceipt
 
@@ -17,8 +17,7 @@ NAME = "vllm-patcher.json"
 _SCHEMA = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """One patch of the receipt.
 
     ``text`` is the diff as it was given. ``wanted`` is ``in`` or ``out``: which way the run that

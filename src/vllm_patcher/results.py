@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import bytecode
 from .errors import VllmPatchError
@@ -24,8 +24,7 @@ MISSING = "missing"
 UNRECORDED = "unrecorded"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileStatus:
+class FileStatus(NamedTuple):
     """One file of the package that the patches reported on touch.
 
     ``state`` is ``pristine``, ``patched``, ``modified``, ``missing`` or ``unrecorded``;
@@ -40,8 +39,7 @@ class FileStatus:
     patches: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """One patch: its state now, the state it was found in, and why.
 
     ``files`` maps each path to the lines its hunks moved; ``probe`` is what its probe said.
@@ -57,8 +55,7 @@ class Outcome:
     probe: Probe | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(NamedTuple):
     """The answer of one verb about one install.
 
     ``edits`` are the changes made or, where nothing was written, those that would be.

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 from .hunks import Applied, Misfit, Placement, apply
 from .paths import Part
@@ -22,22 +22,32 @@ Tree = Mapping[str, bytes | None]
 _SHORTEST_BLOB_ID = 7
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Known:
-    """A patch this run knows the text of.
+    """A patch this run knows the text of; two are equal only if they are one object.
 
     ``requires`` holds the ids of all that must be in below it. ``listed`` gives, for a path, the
     SHA-256 digests (hex) of released files that the text is known to be right for. ``skip`` and
     ``skip_outside`` say what of the text was left out.
     """
 
-    id: str
-    text: bytes
-    parts: tuple[Part, ...]
-    requires: frozenset[str] = frozenset()
-    listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    skip: tuple[str, ...] = ()
-    skip_outside: bool = False
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the manifest's word
+        text: bytes,
+        parts: tuple[Part, ...],
+        requires: Iterable[str] = (),
+        listed: Mapping[str, frozenset[str]] | None = None,
+        skip: Sequence[str] = (),
+        skip_outside: bool = False,
+    ) -> None:
+        self.id = id
+        self.text = text
+        self.parts = parts
+        self.requires = frozenset(requires)
+        self.listed = listed or {}
+        self.skip = tuple(skip)
+        self.skip_outside = skip_outside
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -50,8 +60,7 @@ class Known:
         return self.id == other.id and self.text == other.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(NamedTuple):
     """A part that has no place: its path, why, and the bytes it was tried on."""
 
     path: str
@@ -170,8 +179,7 @@ def _run(
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Growth:
+class _Growth(NamedTuple):
     """Lines that a patch added (or took, if negative) before a 0-based line of the file."""
 
     at: int

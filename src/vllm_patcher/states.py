@@ -6,7 +6,7 @@ Always true here: these are values; nothing is decided in this module.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from .stack import Known
 
@@ -29,8 +29,7 @@ FAILING = frozenset({NOT_APPLIED, PARTIAL, OUTDATED, CONFLICT, BLOCKED})
 TO_DO = frozenset({NOT_APPLIED, PARTIAL, OUTDATED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(NamedTuple):
     """One patch that is asked about.
 
     ``candidates`` are its texts that may be right here. ``by`` says what decides among them:
@@ -48,8 +47,7 @@ class Asked:
     named: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(NamedTuple):
     """Why a patch is in its state: in words, and where, if it is about a place in a file.
 
     ``line`` counts from 1, 0 is no line; ``expected`` and ``found`` are lines of the file.
@@ -62,8 +60,7 @@ class Reason:
     found: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     """One patch: the state it was found in, the text meant, and why.
 
     ``offsets`` gives, for each path, how many lines each hunk moved.
@@ -74,9 +71,9 @@ class Finding:
     named: bool = False
     patch: Known | None = None
     reasons: tuple[Reason, ...] = ()
-    offsets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    offsets: Mapping[str, tuple[int, ...]] = {}
 
 
 def after(finding: Finding) -> Finding:
     """The finding of a patch once its plan to apply has been carried out."""
-    return replace(finding, state=APPLIED, reasons=()) if finding.state in TO_DO else finding
+    return finding._replace(state=APPLIED, reasons=()) if finding.state in TO_DO else finding

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import catalog as catalogs
 from . import diff, paths, receipt, versions
@@ -26,16 +26,14 @@ from .tree import ReadTree
 _DIFF_SUFFIXES = (".patch", ".diff")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdHoc:
+class AdHoc(NamedTuple):
     """A diff that no catalog names: its id and its text."""
 
     id: str
     text: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """What to work with, for every verb.
 
     ``patches`` are catalog ids, ids of the receipt, paths of diff files, or diffs; none means
@@ -57,8 +55,7 @@ class Request:
     skip_outside: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class Survey(NamedTuple):
     """What one run works with. ``info`` is the dist-info, None if there is none.
 
     ``entries`` are the receipt's, ``asked`` all patches that can be asked about, ``named`` the ids
@@ -252,8 +249,8 @@ class _Reader:
             id=name,
             text=text,
             parts=resolved.parts,
-            requires=frozenset(requires),
-            skip=tuple(skip),
+            requires=requires,
+            skip=skip,
             skip_outside=skip_outside,
             listed={
                 path: self.catalog.lock.before(name, path) for path in files if path is not None

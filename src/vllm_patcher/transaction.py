@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .errors import Conflict, VllmPatchError, WriteFailed
 from .plan import Edit
@@ -26,8 +26,7 @@ _POLL_SECONDS = 0.02
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """What a commit writes.
 
     ``lines`` are the paths RECORD is to have lines of ours for, ``no_lines`` those it is not to
@@ -104,8 +103,7 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class _Undo:
+class _Undo(NamedTuple):
     tree: Tree
     path: str
     before: bytes | None

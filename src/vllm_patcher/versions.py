@@ -29,6 +29,7 @@ _PLAIN_VERSION = re.compile(
 )
 _PLAIN_CLAUSE = re.compile(r"(>=|<=|==|!=|<|>)\s*" + _NUMBERS)
 _NO_POST = -1
+_NO_END = (10**9,)  # behind all that _NUMBERS can be
 
 _Clause = tuple[str, tuple[int, ...]]
 
@@ -93,11 +94,17 @@ def judge(raw: str, specifier: str) -> str:
 
 def overlap(a: str, b: str) -> bool:
     """Tell whether some release is in both specifiers. Raises InvalidCatalog on a bad one."""
-    return any(judge(sample, a) == "in" and judge(sample, b) == "in" for sample in _samples(a, b))
+    one, other = _span(a), _span(b)
+    if one and other:
+        return max(one[0], other[0]) < min(one[1], other[1])
+    return any(judge(sample, a) == judge(sample, b) == "in" for sample in _samples(a, b))
 
 
 def within(inner: str, outer: str) -> bool:
     """Tell whether each release of INNER is in OUTER. Raises InvalidCatalog on a bad one."""
+    small, large = _span(inner), _span(outer)
+    if small and large:
+        return small[0] >= small[1] or (large[0] <= small[0] and small[1] <= large[1])
     return all(
         judge(sample, outer) == "in"
         for sample in _samples(inner, outer)
@@ -239,6 +246,16 @@ def _clauses(text: str) -> tuple[_Clause, ...] | None:
             return None
         clauses.append((match[1], _numbers(match[2])))
     return tuple(clauses)
+
+
+def _span(text: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return where a specifier that is all ``>=`` and ``<`` begins, and where it ends."""
+    clauses = _clauses(text)
+    if clauses is None or any(operator not in {">=", "<"} for operator, _ in clauses):
+        return None
+    low = max((bound for operator, bound in clauses if operator == ">="), default=())
+    high = min((bound for operator, bound in clauses if operator == "<"), default=_NO_END)
+    return low, high
 
 
 def _numbers(text: str) -> tuple[int, ...]:

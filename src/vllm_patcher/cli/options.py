@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -74,8 +73,7 @@ DIFFS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
+class Common(NamedTuple):
     """The values of the common options, as click gives them."""
 
     format_: str = "text"
