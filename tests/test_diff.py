@@ -343,6 +343,30 @@ def test_adjacent_hunks_and_empty_sides() -> None:
             id="rename to a quoted name",
         ),
         pytest.param(
+            b"diff --git old/x newer/x\nnew file mode 100644\n",
+            "create",
+            (None, b"newer/x"),
+            id="prefixes of two lengths",
+        ),
+        pytest.param(
+            b'diff --git "a/\\303\\251" "b/\\303\\251"\ndeleted file mode 100644\n',
+            "delete",
+            (b"a/\xc3\xa9", None),
+            id="two quoted names",
+        ),
+        pytest.param(
+            b'diff --git a/x "b/\\303\\251"\nnew file mode 100644\n',
+            "create",
+            (None, b"b/\xc3\xa9"),
+            id="one quoted name",
+        ),
+        pytest.param(
+            b"diff --git a/x c/y b/z\nrename from q/x\nrename to z\n",
+            "rename",
+            (b"q/x", b"z"),
+            id="rename that git's line does not give",
+        ),
+        pytest.param(
             b"diff --git a/x b/y\nindex 12ab..34cd 100644\nrename old x\nrename new y\n"
             b"--- a/x\n+++ b/y\n" + HUNK,
             "rename",
@@ -367,10 +391,11 @@ def test_change(data: bytes, change: str, names: tuple[bytes | None, bytes | Non
         (b"Binary files a/vllm/x.py and b/vllm/x.py differ\r\n", None),
         (b"Binary files a/c and d and b/c and d differ\n", (b"a/c and d", b"b/c and d")),
         (b"Binary files /dev/null and b/c and d differ\n", (None, b"b/c and d")),
+        (b"Binary files a/c and d and /dev/null differ\n", (b"a/c and d", None)),
         (b"Binary file x has changed\n", (b"x", b"x")),
     ],
 )
-def test_binary(data: bytes, names: tuple[bytes | None, bytes] | None) -> None:
+def test_binary(data: bytes, names: tuple[bytes | None, bytes | None] | None) -> None:
     file = only(data)
     assert file.binary
     assert file.hunks == ()
@@ -445,6 +470,12 @@ def test_broken_quotes(raw: bytes) -> None:
             "names of a file",
             id="names of the next file eaten",
         ),
+        pytest.param(
+            NAMES + b"@@ -1,2 +1 @@\n-a\n+b\n+c\n", 6, "found '+c'", id="added, not removed"
+        ),
+        pytest.param(
+            NAMES + b"@@ -1 +1,2 @@\n-a\n+b\n-c\n", 6, "found '-c'", id="removed, not added"
+        ),
         pytest.param(NAMES + b"@@\n-a\n+b\n", 3, "expected '@@ -LINE", id="bare @@"),
         pytest.param(PLAIN + b"@@ @@\n-a\n+b\n", 8, "expected '@@ -LINE", id="@@ @@"),
         pytest.param(PLAIN + b"Foo\n@@\n-a\n", 9, "expected '@@ -LINE", id="bare @@ after prose"),
@@ -478,6 +509,10 @@ def test_broken_quotes(raw: bytes) -> None:
         pytest.param(GIT + b"old mode 100644\nnew mode 100755\n", 1, "no diff", id="only a mode"),
         pytest.param(b"", 1, "nothing", id="empty"),
         pytest.param(b"\n \n", 1, "nothing", id="white space"),
+        pytest.param(b"Binary files differ\nBinary files a differ\n", 1, "no diff", id="no names"),
+        pytest.param(
+            b'diff --git "a/x"\nnew file mode 100644\n', 1, "no name", id="one name for git"
+        ),
         pytest.param(b"Hello\n- a\n+ b\n", 1, "no diff", id="prose"),
         pytest.param(PLAIN.decode().encode("utf-16"), 1, "UTF-16", id="UTF-16"),
         pytest.param(b"1c1\n< a\n---\n> b\n", 1, "no diff", id="normal diff"),

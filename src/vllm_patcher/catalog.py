@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TYPE_CHECKING
 
 from . import manifest, versions
 from .errors import InvalidCatalog
@@ -39,19 +38,17 @@ SCHEMA = 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """What a patch does to one file of one release: hex sha256 of both sides, None if absent."""
 
     before: str | None
     after: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(NamedTuple):
     """Digests of released files, by patch id, release and package-relative path."""
 
-    patches: Mapping[str, Mapping[str, Mapping[str, Change]]] = field(default_factory=dict)
+    patches: Mapping[str, Mapping[str, Mapping[str, Change]]] = {}
 
     def before(self, patch: str, path: str) -> frozenset[str]:
         """Return the digests that PATH has in the released wheels that PATCH is for."""
@@ -75,8 +72,7 @@ class Lock:
         return [files[path] for files in self.patches.get(patch, {}).values() if path in files]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Catalog:
+class Catalog(NamedTuple):
     """The patches of one catalog, or of several taken together, in manifest order."""
 
     folders: tuple[str, ...]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TYPE_CHECKING
 
 from vllm_patcher.errors import InvalidRecord, NotInstalled
 from vllm_patcher.record import Record
@@ -27,8 +26,7 @@ _VERSION_TEXT = re.compile(
 _LIMIT = 1 << 16  # bytes; a version stands at the top of its file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
+class Distribution(NamedTuple):
     """One dist-info folder."""
 
     folder: str  # absolute

@@ -9,13 +9,10 @@ Nothing is written.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TYPE_CHECKING
 
 from vllm_patcher import distribution, interpreter
 from vllm_patcher.errors import InvalidRecord, NotInstalled
-from vllm_patcher.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +25,7 @@ _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _PLAIN = "install vllm with pip or uv, so that it is a plain folder"
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: the record is read when it is asked for
-class Install:
+class Install(NamedTuple):
     """One vLLM on disk."""
 
     package: str  # the vllm folder: absolute, lexical, links not resolved
@@ -42,14 +38,6 @@ class Install:
     editable: str  # why it counts as an editable install; "" if it does not
     others: tuple[str, ...]  # other copies that were seen, one line each
     notes: tuple[str, ...]  # what a user should know of how it was found, one line each
-    record_data: bytes | None = field(repr=False)  # RECORD as it was when found
-
-    @cached_property
-    def record(self) -> Record | None:
-        """RECORD, parsed at first use; None if there is none. Raises InvalidRecord."""
-        if self.record_data is None or self.dist_info is None:
-            return None
-        return Record.parse(self.record_data, name=os.path.join(self.dist_info, "RECORD"))
 
 
 def find(
@@ -79,8 +67,7 @@ def find(
     return _describe(search.only(), notes=search.notes, allow_editable=allow_editable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _Seen(NamedTuple):
     package: str
     found_by: str
     python: str | None
@@ -240,7 +227,6 @@ def _describe(seen: _Seen, *, notes: list[str], allow_editable: bool) -> Install
         editable=reason,
         others=(*claims, *_others(seen)),
         notes=(*notes, *_doubts(seen, owner)),
-        record_data=owner.record if owner else None,
     )
 
 

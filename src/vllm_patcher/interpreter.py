@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TYPE_CHECKING
 
 from vllm_patcher.errors import NotInstalled
 
@@ -54,8 +53,7 @@ sys.stdout.flush()
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class Spec(NamedTuple):
     """What the path finders say about the name `vllm`."""
 
     origin: str | None  # the file that would be run; None for a namespace package
@@ -68,8 +66,7 @@ class Spec:
         return self.finder.endswith(".PathFinder")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """An interpreter, its import path without the current folder, and its vLLM if it has one."""
 
     executable: str  # "" if the interpreter can't tell

@@ -12,8 +12,7 @@ import hashlib
 import os
 import re
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import NamedTuple, TYPE_CHECKING, TypeVar
 
 from . import versions
 from .errors import InvalidCatalog
@@ -34,8 +33,7 @@ _TOML_LINE = re.compile(r"\s*\(at line ([0-9]+), column [0-9]+\)$")
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
+class Variant(NamedTuple):
     """One diff of a patch: the releases it is for, its path in the catalog, its digest."""
 
     vllm: str
@@ -43,8 +41,7 @@ class Variant:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patch:
+class Patch(NamedTuple):
     """One entry of a manifest. ``folder`` is the catalog's folder, absolute."""
 
     id: str

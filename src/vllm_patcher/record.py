@@ -13,7 +13,6 @@ import base64
 import hashlib
 import posixpath
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vllm_patcher.errors import InvalidRecord
@@ -30,14 +29,15 @@ _HINT = "reinstall the distribution this RECORD belongs to"
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """What one RECORD says about the files of its distribution.
 
     Paths are given and returned relative to the folder that holds the dist-info.
     """
 
-    _digests: dict[str, str]  # path -> `algorithm=digest` as written, "" if there is none
+    def __init__(self, digests: dict[str, str]) -> None:
+        """Take, for each path, `algorithm=digest` as written, or "" if there is none."""
+        self._digests = digests
 
     @classmethod
     def parse(cls, data: bytes, *, name: str = "RECORD") -> Record:
@@ -59,7 +59,7 @@ class Record:
                 digests[path] = digest
         if faults:
             raise InvalidRecord(f"{name} is damaged", facts=faults, hint=_HINT)
-        return cls(_digests=digests)
+        return cls(digests)
 
     def lists(self, path: str) -> bool:
         """Tell whether the path has a line, with a digest or without."""

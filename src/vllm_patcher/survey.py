@@ -145,8 +145,10 @@ class _Reader:
         )
 
     def _record(self) -> Record | None:
-        data = self.info.read("RECORD") if self.info is not None else None
-        return None if data is None else Record.parse(data, name="RECORD")
+        if self.info is None:
+            return None
+        data = self.info.read("RECORD")
+        return None if data is None else Record.parse(data, name=f"{self.info.root}/RECORD")
 
     def _entries(self) -> tuple[Entry, ...]:
         if self.info is None:
