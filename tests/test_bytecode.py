@@ -81,6 +81,17 @@ def test_by_time_and_made_after_the_source(package: Path) -> None:
     assert hiding(package) == []
 
 
+def test_a_source_dated_a_second_ahead_and_compiled_at_once(package: Path) -> None:
+    """A source written just now may bear the next second; what is compiled from it is fresh."""
+    source = package / "v1" / "stats.py"
+    source.write_bytes(NEW)
+    ahead = (int(source.stat().st_mtime) + 2) * SECOND
+    os.utime(source, ns=(ahead, ahead))
+    py_compile.compile(str(source), doraise=True, invalidation_mode=Mode.TIMESTAMP)
+    assert hiding(package) == []
+    assert value(package) == "new"
+
+
 def test_by_time_with_another_second(package: Path) -> None:
     pyc = swap(package, mode=Mode.TIMESTAMP, mtime=SECOND)
     age(pyc, seconds=5)

@@ -102,8 +102,11 @@ def _hash_is_stale(pyc: str, header: bytes, source: str, status: os.stat_result)
 
 
 def _is_older(pyc: str, status: os.stat_result) -> bool:
+    # A source may be dated up to a second ahead, so that its whole second is a new one; the
+    # time of its last change on this disk then tells when it was really written.
+    written = min(status.st_mtime_ns, status.st_ctime_ns)
     try:
-        return os.stat(pyc).st_mtime_ns < status.st_mtime_ns
+        return os.stat(pyc).st_mtime_ns < written
     except OSError:
         return False
 
