@@ -8,7 +8,6 @@ can't leave the package by its text (links on disk are for :mod:`tree` to refuse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -25,8 +24,7 @@ _DEEPEST = 64
 _MOST_FACTS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """One file's part of a diff and the file it is for.
 
     ``path`` is package-relative; of a deleted file its old path, of a renamed one its new path.
@@ -38,8 +36,7 @@ class Part:
     diff: FileDiff
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class Resolved(NamedTuple):
     """The parts inside the package in the diff's order, and the names that were left out."""
 
     parts: tuple[Part, ...]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .diffnames import show
+from .names import show
 
 _HEADER = re.compile(rb"@@ -(\d{1,15})(?:,(\d{1,15}))? \+(\d{1,15})(?:,(\d{1,15}))? @@([^\n]*)\n")
 _SPACE, _PLUS, _MINUS, _BACKSLASH = b" +-\\"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from .errors import InvalidPatch
+from vllm_patcher.errors import InvalidPatch
 
 LONGEST = 8192
 """The longest header, in bytes, in which a name is looked for (twice PATH_MAX of Linux)."""

@@ -1,6 +1,6 @@
 """Bytes to files and hunks, strictly: what can't be read whole is refused whole.
 
-Every hunk line of the text given is in the result, and only those. :mod:`diffscan` finds the
+Every hunk line of the text given is in the result, and only those. :mod:`.scan` finds the
 parts and counts their lines, unidiff (which nothing else here imports) parses them from a
 normalised text, and the two must agree line by line.
 """
@@ -8,19 +8,18 @@ normalised text, and the two must agree line by line.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TYPE_CHECKING
 
 from unidiff import patch as unidiff
 from unidiff.errors import UnidiffParseError
 
-from .diffblock import Block, Problem
-from .diffnames import show, unquote_name
-from .diffscan import scan
-from .errors import InvalidPatch, UnsafePath
+from .block import Block, Problem
+from .names import show, unquote_name
+from .scan import scan
+from vllm_patcher.errors import InvalidPatch, UnsafePath
 
 if TYPE_CHECKING:
-    from .diffparts import Section
+    from .parts import Section
 
 __all__ = ["Diff", "FileDiff", "Hunk", "parse", "show", "unquote_name"]
 
@@ -28,8 +27,7 @@ _MOST_FACTS = 50
 _REVERSED = {"create": "delete", "delete": "create"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hunk:
+class Hunk(NamedTuple):
     r"""One ``@@`` block: the lines of both sides and where its header puts them.
 
     ``old_start`` and ``new_start`` are 1-based; of an empty side they name the line after which
@@ -52,8 +50,7 @@ class Hunk:
 
     def reversed(self) -> Hunk:
         """Return the hunk that takes this one back."""
-        return replace(
-            self,
+        return self._replace(
             old_start=self.new_start,
             new_start=self.old_start,
             old=self.new,
@@ -63,8 +60,7 @@ class Hunk:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileDiff:
+class FileDiff(NamedTuple):
     """One file's part of a diff.
 
     Names are as written, without quotes and timestamp; None stands for ``/dev/null``.
@@ -85,8 +81,7 @@ class FileDiff:
 
     def reversed(self) -> FileDiff:
         """Return the part that takes this one back."""
-        return replace(
-            self,
+        return self._replace(
             old_name=self.new_name,
             new_name=self.old_name,
             change=_REVERSED.get(self.change, self.change),
@@ -96,8 +91,7 @@ class FileDiff:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diff:
+class Diff(NamedTuple):
     """All parts of a diff in order, and what was left out of it on purpose, in words."""
 
     files: tuple[FileDiff, ...]

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from .diffblock import Block, Problem
-from .diffheader import Header, blobs, modes
-from .diffnames import is_epoch, show, unquote_name
+from .block import Block, Problem
+from .header import Header, blobs, modes
+from .names import is_epoch, show, unquote_name
 
 _EMPTY_BLOBS = (
     "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",

@@ -1,6 +1,6 @@
 """Reads the lines with which one file's part of a diff begins.
 
-They are read as written; whether they contradict each other is for :mod:`diffparts` to say.
+They are read as written; whether they contradict each other is for :mod:`.parts` to say.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from .diffnames import (
+from .names import (
     binary_names,
     checked,
     git_names,
@@ -18,7 +18,7 @@ from .diffnames import (
     renamed_names,
     unquote_name,
 )
-from .errors import InvalidPatch
+from vllm_patcher.errors import InvalidPatch
 
 _EXTENDED = re.compile(
     rb"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to"
