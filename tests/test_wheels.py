@@ -125,9 +125,7 @@ def test_probes_show_the_fault_where_it_is(install: WheelInstall) -> None:
     """The probe of each patch answers 1 without it and 0 with it, on the released file."""
     from vllm_patcher import catalog
 
-    scripts = {
-        patch.id: patch.probe_path for patch in catalog.load_all((), builtin=True).patches
-    }
+    scripts = {patch.id: patch.probe_path for patch in catalog.load_all((), builtin=True).patches}
 
     def probe(name: str) -> tuple[int, str]:
         command = [install.python, "-I", "-B", scripts[name], install.package]

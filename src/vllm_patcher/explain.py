@@ -6,10 +6,14 @@ Always true here: nothing is decided; what is said is found in the bytes that we
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING
 
-from .hunks import Misfit, nearest
-from .stack import Known, Problem
+from .hunks import nearest
 from .states import Reason
+
+if TYPE_CHECKING:
+    from .hunks import Misfit, Nearest
+    from .stack import Known, Problem
 
 
 def describe(problem: Problem) -> Reason:
@@ -34,10 +38,13 @@ def _describe_nowhere(problem: Problem, misfit: Misfit) -> Reason:
     near = nearest(problem.data or b"", misfit)
     if near is None:
         return Reason(what=what, path=problem.path, line=misfit.expected)
-    if near.found is not None and near.found.rstrip(b"\r\n") == near.expected.rstrip(b"\r\n"):
-        what += "; line endings differ"
+    what = f"{what}; nearest is line {near.line}"
+    if not near.expected:
+        end = "end" if near.index else "beginning"
+        what = f"{what}, but it belongs at the {end} of the file"
+        return Reason(what=what, path=problem.path, line=misfit.expected, found=near.found)
     return Reason(
-        what=f"{what}; nearest is line {near.line}: line {near.index} differs",
+        what=f"{what}: line {near.index} {_difference(near)}",
         path=problem.path,
         line=misfit.expected,
         expected=near.expected,
@@ -45,7 +52,16 @@ def _describe_nowhere(problem: Problem, misfit: Misfit) -> Reason:
     )
 
 
+def _difference(near: Nearest) -> str:
+    if near.found is None:
+        return "is not there"
+    if near.found.rstrip(b"\r\n") == near.expected.rstrip(b"\r\n"):
+        return "differs in its line ending"
+    return "differs in blanks" if near.found.split() == near.expected.split() else "differs"
+
+
 def upstream(patch: Known) -> Reason:
+    """Say why a patch is not needed on a release that it fits in reverse."""
     added = any(hunk.added for part in patch.parts for hunk in part.diff.hunks)
     created = any(part.diff.change == "create" for part in patch.parts)
     if added or created:

@@ -1,6 +1,6 @@
-"""Put hunks into a file and take them out again, over lines of bytes.
+r"""Put hunks into a file and take them out again, over lines of bytes.
 
-Always true here: only ``\\n`` ends a line; every context and removed line matches whole or the
+Always true here: only ``\n`` ends a line; every context and removed line matches whole or the
 hunk has no place; there is no fuzz. A hunk with several places gets one only where something
 besides its text says which. Taking out is applying the reversed file diff: there is no second
 algorithm.
@@ -9,16 +9,17 @@ algorithm.
 from __future__ import annotations
 
 import io
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from .diff import FileDiff, Hunk
+from .search import Text
 
-#: Headings longer than this may have been cut off by the tool that wrote the diff.
-_SHORT_HEADING = 39
-#: With more equal places than this nobody asks the headings any more.
+#: With more equal places than this nobody asks the headings any more, nor looks for others.
 _MANY_PLACES = 1000
+#: A line that a file holds more often than this says nothing about where a hunk belongs.
+_COMMON = 100
 
 
 class Placement(NamedTuple):
@@ -42,7 +43,7 @@ class Misfit(NamedTuple):
     ``reason`` is ``missing`` (there is no file), ``exists`` (it is to be created and is there),
     ``differs`` (it is to be deleted and holds something else), ``nowhere`` or ``ambiguous``.
     For the last two ``number`` counts the hunks from 1, ``expected`` is the line looked at first
-    and ``candidates`` are the equal places; both count from 1.
+    and ``candidates`` are the equal places, the first thousand at most; both count from 1.
     """
 
     reason: str
@@ -56,10 +57,12 @@ class Nearest(NamedTuple):
     """The place that comes closest to a hunk: 1-based ``line``, and the first line that differs.
 
     ``index`` counts the hunk's old side from 1; ``found`` is None behind the end of the file.
+    Where all lines are equal but the file should begin or end with them, ``expected`` is empty
+    and ``index`` that of the line before the first or behind the last.
     """
 
     line: int
-    index: int
+    index: int  # type: ignore[assignment]  # nobody looks for values in it
     expected: bytes
     found: bytes | None
 
@@ -69,7 +72,17 @@ def split(data: bytes) -> list[bytes]:
     return io.BytesIO(data).readlines()
 
 
-def _nothing_moved(_line: int) -> int:
+def first_line(start: int, side: Sequence[bytes]) -> int:
+    """Return the 0-based line a header means: ``N,0`` is behind line N, ``N,M`` at line N."""
+    return start - 1 if side else start
+
+
+#: How many lines others added above a hunk's lines; None if they have changed those very lines.
+Moved = Callable[[Hunk], int | None]
+
+
+def nothing_moved(_hunk: Hunk) -> int:
+    """Nobody else has changed the file."""
     return 0
 
 
@@ -78,12 +91,12 @@ def apply(
     diff: FileDiff,
     *,
     trusted: bool = False,
-    moved: Callable[[int], int] = _nothing_moved,
+    moved: Moved = nothing_moved,
 ) -> Applied | Misfit:
     """Apply one file diff to the bytes of one file (None: there is no such file).
 
-    ``trusted`` says that the lines of the headers are known to be those of this file.
-    ``moved`` tells how many lines others added above a header's line.
+    ``trusted`` says that the headers count the lines of this very file, but for what ``moved``
+    says that others did to it.
     """
     if diff.change == "create":
         if data is not None:
@@ -118,24 +131,28 @@ def place(
     hunks: Sequence[Hunk],
     *,
     trusted: bool = False,
-    moved: Callable[[int], int] = _nothing_moved,
+    moved: Moved = nothing_moved,
 ) -> tuple[Placement, ...] | Misfit:
     """Find the one right place of every hunk, in order, or say which has none."""
     exact = _all_at_their_lines(lines, hunks, trusted=trusted, moved=moved)
     if exact is not None:
         return exact
-    index = _index(lines)
+    text = Text(lines, (hunk.old for hunk in hunks))
     placements: list[Placement] = []
     low = offset = 0
     for number, hunk in enumerate(hunks, 1):
-        header = _first_line(hunk)
-        expected = header + offset + moved(hunk.old_start)
-        at = _one_place(lines, index, hunk, low=low, expected=expected, trusted=trusted)
+        shift = moved(hunk)
+        expected = first_line(hunk.old_start, hunk.old) + offset + (shift or 0)
+        at = _one_place(
+            text, hunk, low=low, expected=expected, trusted=trusted and shift is not None
+        )
         if not isinstance(at, int):
-            found = tuple(place + 1 for place in at)
-            reason = "ambiguous" if found else "nowhere"
             return Misfit(
-                reason=reason, number=number, hunk=hunk, expected=expected + 1, candidates=found
+                reason="ambiguous" if at else "nowhere",
+                number=number,
+                hunk=hunk,
+                expected=max(expected, 0) + 1,
+                candidates=tuple(place + 1 for place in at[:_MANY_PLACES]),
             )
         offset += at - expected
         placements.append(Placement(hunk=hunk, at=at, offset=offset))
@@ -143,149 +160,95 @@ def place(
     return tuple(placements)
 
 
-def _first_line(hunk: Hunk) -> int:
-    """The 0-based line a header names: ``-N,0`` means behind line N, ``-N,M`` at line N."""
-    return hunk.old_start - 1 if hunk.old else hunk.old_start
-
-
 def _all_at_their_lines(
-    lines: Sequence[bytes],
-    hunks: Sequence[Hunk],
-    *,
-    trusted: bool,
-    moved: Callable[[int], int],
+    lines: Sequence[bytes], hunks: Sequence[Hunk], *, trusted: bool, moved: Moved
 ) -> tuple[Placement, ...] | None:
     """All hunks fit where their headers say: then equal blocks elsewhere do not matter."""
     placements: list[Placement] = []
     low = 0
     for hunk in hunks:
-        at = _first_line(hunk) + moved(hunk.old_start)
-        if at < low or not _fits(lines, hunk, at) or not _may_stand_alone(lines, hunk, trusted):
+        shift = moved(hunk)
+        if shift is None or not _may_stand_alone(lines, hunk, trusted=trusted):
+            return None
+        at = first_line(hunk.old_start, hunk.old) + shift
+        if at < low or not _fits(lines, hunk, at):
             return None
         placements.append(Placement(hunk=hunk, at=at, offset=0))
         low = at + len(hunk.old)
     return tuple(placements)
 
 
-def _may_stand_alone(lines: Sequence[bytes], hunk: Hunk, trusted: bool) -> bool:
+def _may_stand_alone(lines: Sequence[bytes], hunk: Hunk, *, trusted: bool) -> bool:
     """A hunk without old lines names a place by number only, which is no proof of anything."""
     return bool(hunk.old) or trusted or not lines
 
 
 def _fits(lines: Sequence[bytes], hunk: Hunk, at: int) -> bool:
     end = at + len(hunk.old)
-    if at < 0 or end > len(lines):
-        return False
-    if hunk.leading < hunk.trailing and hunk.old_start <= 1 and at != 0:
-        return False
-    if hunk.leading and not hunk.trailing and end != len(lines):
-        return False
-    if not _ends_stay_ends(lines, hunk, at, end):
-        return False
-    return list(hunk.old) == list(lines[at:end])
+    return (
+        0 <= at <= end <= len(lines)
+        and (at == 0 or not _begins_file(hunk))
+        and (end == len(lines) or not _ends_file(hunk))
+        and (at == 0 or not hunk.new or lines[at - 1].endswith(b"\n"))
+        and hunk.old == tuple(lines[at:end])
+    )
 
 
-def _ends_stay_ends(lines: Sequence[bytes], hunk: Hunk, at: int, end: int) -> bool:
-    """A line without a newline can only be the last one of the file, before and after."""
-    if not hunk.new:
+def _begins_file(hunk: Hunk) -> bool:
+    """Context is cut short only by the beginning of the file, which counts as context then."""
+    return hunk.leading < hunk.trailing and hunk.old_start <= 1
+
+
+def _ends_file(hunk: Hunk) -> bool:
+    """The same at the end; besides, a line without a newline can only be the last one."""
+    if hunk.leading and not hunk.trailing:
         return True
-    if end < len(lines):
-        return hunk.new[-1].endswith(b"\n")
-    return at == 0 or lines[at - 1].endswith(b"\n")
-
-
-def _index(lines: Sequence[bytes]) -> dict[bytes, list[int]]:
-    index: dict[bytes, list[int]] = {}
-    for number, line in enumerate(lines):
-        index.setdefault(line, []).append(number)
-    return index
+    return any(side and not side[-1].endswith(b"\n") for side in (hunk.old, hunk.new))
 
 
 def _one_place(
-    lines: Sequence[bytes],
-    index: dict[bytes, list[int]],
-    hunk: Hunk,
-    *,
-    low: int,
-    expected: int,
-    trusted: bool,
+    text: Text, hunk: Hunk, *, low: int, expected: int, trusted: bool
 ) -> int | list[int]:
     """The place at or behind ``low``; or all places there are, when that is not exactly one."""
-    if not _may_stand_alone(lines, hunk, trusted):
-        return []
-    if (trusted or not hunk.old) and expected >= low and _fits(lines, hunk, expected):
+    by_number = trusted or (not hunk.old and not text.lines)
+    if by_number and expected >= low and _fits(text.lines, hunk, expected):
         return expected
     if not hunk.old:
         return []
-    places = _places(lines, index, hunk, low)
+    places = _places(text, hunk, low)
     if len(places) == 1:
         return places[0]
     if hunk.heading and len(places) <= _MANY_PLACES:
-        under = [at for at in places if _is_under(lines, at, hunk.heading)]
+        under = [at for at in places if text.is_under(at, hunk.heading)]
         if len(under) == 1:
             return under[0]
     return places
 
 
-def _places(
-    lines: Sequence[bytes], index: dict[bytes, list[int]], hunk: Hunk, low: int
-) -> list[int]:
-    """All places at or behind ``low``, found by way of the hunk's rarest line."""
-    rarest, seen = 0, len(lines) + 1
-    for number, line in enumerate(hunk.old):
-        count = len(index.get(line, ()))
-        if count < seen:
-            rarest, seen = number, count
-    positions = index.get(hunk.old[rarest], [])
-    start = bisect_left(positions, low + rarest)
-    return [at - rarest for at in positions[start:] if _fits(lines, hunk, at - rarest)]
-
-
-def _is_under(lines: Sequence[bytes], at: int, heading: bytes) -> bool:
-    """Is ``heading`` what a diff tool would have put behind the second ``@@`` for this place?
-
-    Tools take the nearest line above that begins in the first column with a letter, an
-    underscore or a dollar sign, or, told that the file is Python, the nearest class or def.
-    """
-    flush = python = False
-    for line in reversed(lines[:at]):
-        text = line.strip()
-        if not python and text.startswith((b"class ", b"def ", b"async def ")):
-            if _is_heading(text, heading):
-                return True
-            python = True
-        if not flush and (line[:1].isalpha() or line[:1] in (b"_", b"$")):
-            if _is_heading(text, heading):
-                return True
-            flush = True
-        if flush and python:
-            break
-    return False
-
-
-def _is_heading(text: bytes, heading: bytes) -> bool:
-    return text == heading or (len(heading) >= _SHORT_HEADING and text.startswith(heading))
+def _places(text: Text, hunk: Hunk, low: int) -> list[int]:
+    """All places at or behind ``low``, but no more than it takes to call them many."""
+    equal: Iterable[int]
+    if _begins_file(hunk):
+        equal = (0,)
+    elif _ends_file(hunk):
+        equal = (len(text.lines) - len(hunk.old),)
+    else:
+        equal = text.find(hunk.old, low)
+    fitting = (at for at in equal if at >= low and _fits(text.lines, hunk, at))
+    return list(islice(fitting, _MANY_PLACES + 1))
 
 
 def nearest(data: bytes, misfit: Misfit) -> Nearest | None:
     """Find where the hunk of a misfit comes closest to having a place; None: nowhere at all.
 
-    The place with the most equal lines counts, of several the one nearest to the expected line.
+    The place with the most lines that are equal but for blanks and line ends counts, of several
+    the one nearest to the expected line.
     """
     hunk = misfit.hunk
     if hunk is None or not hunk.old:
         return None
     lines = split(data)
-    index = _index(lines)
-    votes: dict[int, int] = {}
-    for number, line in enumerate(hunk.old):
-        positions = index.get(line, [])
-        # Common lines (blank ones, closing brackets) say nothing about the place.
-        if not line.strip() or len(positions) > _MANY_PLACES:
-            continue
-        for position in positions:
-            at = position - number
-            votes[at] = votes.get(at, 0) + 1
+    votes = _votes(lines, hunk)
     if not votes:
         return None
     at = min(votes, key=lambda place: (-votes[place], abs(place + 1 - misfit.expected)))
@@ -293,5 +256,24 @@ def nearest(data: bytes, misfit: Misfit) -> Nearest | None:
         found = lines[at + number] if 0 <= at + number < len(lines) else None
         if found != line:
             return Nearest(line=at + 1, index=number + 1, expected=line, found=found)
-    # All lines are equal: the hunk belongs to an end of the file and this is not it.
-    return Nearest(line=at + 1, index=len(hunk.old), expected=hunk.old[-1], found=None)
+    end = at + len(hunk.old)
+    if at and _begins_file(hunk):
+        return Nearest(line=at + 1, index=0, expected=b"", found=lines[at - 1])
+    if end < len(lines) and _ends_file(hunk):
+        return Nearest(line=at + 1, index=len(hunk.old) + 1, expected=b"", found=lines[end])
+    # It fits here, but before the place of the hunk above it.
+    return None
+
+
+def _votes(lines: Sequence[bytes], hunk: Hunk) -> dict[int, int]:
+    """Count for each place how many lines of a hunk speak for it."""
+    index: dict[bytes, list[int]] = {}
+    for number, line in enumerate(lines):
+        index.setdefault(line.strip(), []).append(number)
+    votes: dict[int, int] = {}
+    for number, line in enumerate(hunk.old):
+        positions = index.get(line.strip(), [])
+        if line.strip() and len(positions) <= _COMMON:
+            for position in positions:
+                votes[position - number] = votes.get(position - number, 0) + 1
+    return votes

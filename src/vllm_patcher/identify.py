@@ -10,24 +10,23 @@ Files are looked at in units: a file by itself, or the files that a rename ties 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from .stack import Known, Stack, Tree, take
+from .case import Case, Pristine, Unit, believe, mend, peel, search
 
-#: Trees looked at in one search before it is given up: the files are then `modified`.
-_SEARCH_LIMIT = 500
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
-Unit = frozenset[str]
-#: Does a path hold what was released? Bytes, or None where there is no file.
-Pristine = Callable[[str, bytes | None], bool]
+    from .stack import Known, Tree
+
+__all__ = ["Found", "Pristine", "Unit", "identify"]
 
 
 class Found(NamedTuple):
     """What an install consists of.
 
     ``base`` has every found patch taken out; ``proven`` are the paths where that is the released
-    file. ``patches`` are in whole, in the order they lie on the base. ``partial`` maps patches of
+    file. ``patches`` are in whole, in the order they were known in. ``partial`` maps patches of
     which only some files are there to those paths. ``units`` are the paths that go together.
     """
 
@@ -38,9 +37,9 @@ class Found(NamedTuple):
     partial: Mapping[Known, frozenset[str]]
 
     def on(self, path: str) -> tuple[Known, ...]:
-        """The patches that are on one path, whole or in part."""
-        parts = [patch for patch, paths in self.partial.items() if path in paths]
-        return tuple(patch for patch in self.patches if path in patch.paths) + tuple(parts)
+        """Return the patches that are on one path, whole or in part."""
+        whole = tuple(patch for patch in self.patches if path in patch.paths)
+        return whole + tuple(patch for patch, paths in self.partial.items() if path in paths)
 
 
 def identify(
@@ -52,7 +51,7 @@ def identify(
     put on. ``current`` holds every path of every known patch.
     """
     while True:
-        units = [_Unit(paths, current, pristine) for paths in _units(current, known)]
+        units = [Case(paths, current, pristine) for paths in _units(current, known)]
         _explain(units, known, receipt)
         found = _Sum(units, known)
         doubtful = [patch for patch in found.doubtful() if patch not in receipt]
@@ -75,85 +74,33 @@ def _units(current: Tree, known: Sequence[Known]) -> list[Unit]:
     return list(dict.fromkeys(frozenset(paths) for paths in group.values()))
 
 
-class _Unit:
-    """One unit while it is being explained: ``taken`` lists patches, the last put on first."""
-
-    def __init__(self, paths: Unit, current: Tree, pristine: Pristine) -> None:
-        self.paths = paths
-        self.current: Tree = {path: current[path] for path in sorted(paths)}
-        self.base = self.current
-        self.taken: tuple[Known, ...] = ()
-        self._pristine = pristine
-        self.proven = self.is_pristine(self.current)
-
-    def is_pristine(self, files: Tree) -> bool:
-        return all(self._pristine(path, files[path]) for path in self.paths)
-
-    def touched_by(self, patch: Known) -> bool:
-        return not self.paths.isdisjoint(patch.paths)
-
-    def settle(self, base: Tree, taken: Sequence[Known], *, proven: bool) -> None:
-        self.base = {path: base[path] for path in self.current}
-        self.taken = tuple(patch for patch in taken if self.touched_by(patch))
-        self.proven = proven
-
-    def without(
-        self, files: Tree, patch: Known, *, trusted: bool, beneath: Iterable[Known]
-    ) -> Tree | None:
-        return take(files, patch, trusted=trusted, beneath=beneath, only=self.paths)
-
-
-def _explain(units: Sequence[_Unit], known: Sequence[Known], receipt: Sequence[Known]) -> None:
+def _explain(units: Sequence[Case], known: Sequence[Known], receipt: Sequence[Known]) -> None:
+    """Try what proves most first: the receipt, whole patches, parts, and what only goes back."""
     for unit in _unproven(units):
-        _peel(unit, receipt, trusted=True)
+        peel(unit, receipt)
     for group in _connected(_unproven(units), known):
-        _search_whole(group, known)
+        _search_whole(group, units, known)
     for unit in _unproven(units):
-        _search([unit], [patch for patch in known if unit.touched_by(patch)])
+        # One file that another hand has changed must not hide the patches in all the others.
+        _search_whole([unit], units, known)
     for unit in _unproven(units):
-        _peel(unit, receipt, trusted=False)
+        search([unit], _those_elsewhere_first(unit, units, known))
+    for unit in _unproven(units):
+        # So many patches that no search gets to the end of them.
+        peel(unit, known)
+    for unit in _unproven(units):
+        mend(unit, receipt)
+    for unit in _unproven(units):
+        believe(unit, receipt)
 
 
-def _unproven(units: Iterable[_Unit]) -> list[_Unit]:
+def _unproven(units: Iterable[Case]) -> list[Case]:
     return [unit for unit in units if not unit.proven]
 
 
-def _peel(unit: _Unit, receipt: Sequence[Known], *, trusted: bool) -> None:
-    """Take the receipt's patches out, the last one first, and stop as soon as that proves it.
-
-    With ``trusted`` only a proof counts. Without, what comes out and goes back in counts.
-    """
-    own = [patch for patch in receipt if unit.touched_by(patch)]
-    files = unit.current
-    taken: list[Known] = []
-    for position in range(len(own) - 1, -1, -1):
-        less = unit.without(files, own[position], trusted=trusted, beneath=own[:position])
-        if less is None:
-            continue
-        if trusted:
-            files = less
-            taken.append(own[position])
-            if unit.is_pristine(files) and _goes_back(files, taken, unit.current):
-                unit.settle(files, taken, proven=True)
-                return
-        elif _goes_back(less, [*taken, own[position]], unit.current):
-            files = less
-            taken.append(own[position])
-    if not trusted:
-        unit.settle(files, taken, proven=False)
-
-
-def _goes_back(base: Tree, taken: Sequence[Known], current: Tree) -> bool:
-    stack = Stack(base)
-    for patch in reversed(taken):
-        if stack.put(patch, only=frozenset(base)):
-            return False
-    return all(stack.files[path] == current[path] for path in current)
-
-
-def _connected(units: Sequence[_Unit], known: Sequence[Known]) -> list[list[_Unit]]:
+def _connected(units: Sequence[Case], known: Sequence[Known]) -> list[list[Case]]:
     """Group units that some patch touches together."""
-    groups: list[list[_Unit]] = [[unit] for unit in units]
+    groups: list[list[Case]] = [[unit] for unit in units]
     for patch in known:
         touched = [group for group in groups if any(unit.touched_by(patch) for unit in group)]
         if len(touched) > 1:
@@ -162,95 +109,77 @@ def _connected(units: Sequence[_Unit], known: Sequence[Known]) -> list[list[_Uni
     return groups
 
 
-def _search_whole(group: Sequence[_Unit], known: Sequence[Known]) -> None:
-    """Explain units together by patches that are in whole."""
-    paths = frozenset(path for unit in group for path in unit.paths)
-    _search(group, [patch for patch in known if paths.issuperset(patch.paths)])
+def _search_whole(group: Sequence[Case], units: Sequence[Case], known: Sequence[Known]) -> None:
+    """Explain units together by patches that are in whole, with what the other units hold."""
+    others = [unit for unit in units if unit not in group]
+    candidates = [
+        patch
+        for patch in known
+        if any(unit.touched_by(patch) for unit in group)
+        and all(
+            patch in unit.taken or (unit.proven and unit.is_neutral_to([*unit.taken[::-1], patch]))
+            for unit in others
+            if unit.touched_by(patch)
+        )
+    ]
+    search(group, candidates)
 
 
-def _search(units: Sequence[_Unit], candidates: Sequence[Known]) -> None:
-    """Look for patches whose removal proves all the units: fewest first, in any order, bounded."""
-    start = {path: data for unit in units for path, data in unit.current.items()}
-    frontier: list[tuple[Tree, tuple[Known, ...]]] = [(start, ())]
-    seen = {_key(start)}
-    while frontier:
-        following: list[tuple[Tree, tuple[Known, ...]]] = []
-        for files, taken in frontier:
-            for patch in candidates:
-                if patch in taken:
-                    continue
-                less = take(files, patch, trusted=True, only=start)
-                if less is None or _key(less) in seen:
-                    continue
-                seen.add(_key(less))
-                step = (*taken, patch)
-                if all(unit.is_pristine(less) for unit in units) and _goes_back(less, step, start):
-                    for unit in units:
-                        unit.settle(less, step, proven=True)
-                    return
-                if len(seen) > _SEARCH_LIMIT:
-                    return
-                following.append((less, step))
-        frontier = following
-
-
-def _key(files: Tree) -> tuple[bytes | None, ...]:
-    return tuple(files.values())
+def _those_elsewhere_first(
+    unit: Case, units: Sequence[Case], known: Sequence[Known]
+) -> list[Known]:
+    elsewhere = {patch for other in units for patch in other.taken}
+    touching = [patch for patch in known if unit.touched_by(patch)]
+    return sorted(touching, key=lambda patch: patch not in elsewhere)
 
 
 class _Sum:
-    """What the units say together about each patch."""
+    """What the units say together about each patch: the units it is on, and where it lacks."""
 
-    def __init__(self, units: Sequence[_Unit], known: Sequence[Known]) -> None:
+    def __init__(self, units: Sequence[Case], known: Sequence[Known]) -> None:
         self._units = units
-        self._on: dict[Known, list[_Unit]] = {}
-        self._off: dict[Known, list[_Unit]] = {}
-        for patch in known:
-            touched = [unit for unit in units if unit.touched_by(patch)]
-            on = [unit for unit in touched if patch in unit.taken]
-            if on:
-                self._on[patch] = on
-                self._off[patch] = [
-                    unit for unit in touched if unit not in on and not _neutral(unit, patch)
-                ]
+        self._on = {
+            patch: on for patch in known if (on := [unit for unit in units if patch in unit.taken])
+        }
+        self._off: dict[Known, list[Case]] = {patch: [] for patch in self._on}
+        for unit in units:
+            for patch in self._lacking(unit):
+                self._off[patch].append(unit)
+
+    def _lacking(self, unit: Case) -> list[Known]:
+        here = [patch for patch in self._on if unit.touched_by(patch)]
+        if unit.torn:
+            return list(unit.torn)
+        off = [patch for patch in here if patch not in unit.taken]
+        # A later patch may have taken back here what an earlier one did.
+        if not off or unit.is_neutral_to(here):
+            return []
+        return [patch for patch in off if not unit.is_neutral_to([*reversed(unit.taken), patch])]
 
     def doubtful(self) -> list[Known]:
-        """Patches that are on one unit and may or may not be on one that nothing proves."""
+        """Return patches that are on one unit and may or may not be on one that nothing proves."""
         return [
-            patch for patch, units in self._off.items() if any(not unit.proven for unit in units)
+            patch
+            for patch, units in self._off.items()
+            if any(not unit.proven and not unit.surely_lacks(patch) for unit in units)
         ]
 
     def result(self, current: Tree) -> Found:
-        base: dict[str, bytes | None] = dict(current)
+        base = dict(current)
         for unit in self._units:
             base.update(unit.base)
-        whole = [patch for patch in self._on if not self._off[patch]]
         return Found(
             units=tuple(unit.paths for unit in self._units),
             base=base,
             proven=frozenset(path for unit in self._units if unit.proven for path in unit.paths),
-            patches=tuple(_in_order(whole, self._units)),
+            patches=tuple(patch for patch in self._on if not self._off[patch]),
             partial={
-                patch: frozenset(path for unit in self._on[patch] for path in unit.paths)
-                & frozenset(patch.paths)
+                patch: frozenset(
+                    path
+                    for unit in self._on[patch]
+                    for path in unit.torn.get(patch, unit.paths.intersection(patch.paths))
+                )
                 for patch in self._on
                 if self._off[patch]
             },
         )
-
-
-def _neutral(unit: _Unit, patch: Known) -> bool:
-    """Does the patch change nothing in this unit, though it has parts there?"""
-    stack = Stack(unit.base)
-    return not stack.put(patch, only=unit.paths) and stack.files == unit.base
-
-
-def _in_order(patches: Sequence[Known], units: Sequence[_Unit]) -> list[Known]:
-    """Keep the series order where the units do not say otherwise."""
-    order = list(patches)
-    for unit in units:
-        on = [patch for patch in reversed(unit.taken) if patch in order]
-        places = sorted(order.index(patch) for patch in on)
-        for place, patch in zip(places, on, strict=True):
-            order[place] = patch
-    return order

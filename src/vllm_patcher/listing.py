@@ -6,17 +6,34 @@ Always true here: catalog patches go in, lines come out; nothing is printed and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import catalog, versions
-from .catalog import Patch
 from .errors import UnsupportedVersion
 
+if TYPE_CHECKING:
+    from .catalog import Patch
+
+AFFECTED = "affected"
+NO_VARIANT = "affected-no-diff"
+NOT_AFFECTED = "not-affected"
+BY_FILES = "by-files"
+
 _SCHEMA = 1
+_WORDS = {
+    AFFECTED: "affected",
+    NO_VARIANT: "affected, no diff",
+    NOT_AFFECTED: "not affected",
+    BY_FILES: "its files decide",
+}
 
 
 class Row(NamedTuple):
-    """One patch of a list; ``answer`` says what it is to one release, "" if none was asked."""
+    """One patch of a list; ``answer`` says what it is to one release, "" if none was asked.
+
+    It is ``affected``, ``affected-no-diff``, ``not-affected``, or ``by-files``: a build between
+    releases, whose files decide.
+    """
 
     patch: Patch
     answer: str
@@ -33,7 +50,15 @@ class Entry(NamedTuple):
 
 
 def rows(patches: Iterable[Patch], release: str | None) -> list[Row]:
-    """List patches, and say what each is to a release."""
+    """List patches, and say what each is to a release.
+
+    Raises UnsupportedVersion if the release says nothing about its code.
+    """
+    if release is not None and versions.parse(release) is None:
+        raise UnsupportedVersion(
+            f"the version {release!r} says nothing about the code",
+            hint="name a release, such as 0.11.0, or run vllm-patch status where that vLLM is",
+        )
     return [
         Row(patch=patch, answer="" if release is None else _answer(patch, release))
         for patch in patches
@@ -43,46 +68,60 @@ def rows(patches: Iterable[Patch], release: str | None) -> list[Row]:
 def _answer(patch: Patch, release: str) -> str:
     standing = versions.judge(release, patch.affects)
     if standing == "out":
-        return "not affected"
+        return NOT_AFFECTED
     if standing == "in":
-        return "affected" if catalog.choose(patch, release) else "affected, no variant"
-    return "decided by its files"
+        return AFFECTED if catalog.choose(patch, release) else NO_VARIANT
+    return BY_FILES
 
 
 def text(rows: Sequence[Row], release: str | None) -> Iterator[str]:
-    """Yield a line a patch."""
+    """Yield a line a patch, and one that sums up if a release was asked about."""
     width = max((len(row.patch.id) for row in rows), default=0)
     spec = max((len(row.patch.affects) for row in rows), default=0)
+    word = max((len(_WORDS[row.answer]) for row in rows if row.answer), default=0)
     for row in rows:
         patch = row.patch
-        marks = "" if patch.default else "  (not by default)"
-        answer = f"{row.answer:<22}" if release is not None else ""
-        yield (
-            f"{patch.id:<{width}}  {answer}{patch.affects:<{spec}}  {patch.kind:<12}  "
-            f"{patch.title}{marks}"
-        )
-    if release is not None:
-        count = sum(row.answer.startswith("affected") for row in rows)
-        yield f"vLLM {release} is affected by {count} of {len(rows)}"
+        columns = [f"{patch.id:<{width}}"]
+        if row.answer:
+            columns.append(f"{_WORDS[row.answer]:<{word}}")
+        columns += [f"{patch.affects:<{spec}}", f"{patch.kind:<12}", patch.title]
+        if not patch.default:
+            columns.append("(only if named)")
+        yield "  ".join(columns)
+    if not rows:
+        yield "the catalog is empty"
+    elif release is not None:
+        yield _sum(rows, release)
+
+
+def _sum(rows: Sequence[Row], release: str) -> str:
+    count = sum(row.answer in (AFFECTED, NO_VARIANT) for row in rows)
+    open_ = sum(row.answer == BY_FILES for row in rows)
+    line = f"vLLM {release} is affected by {count} of {len(rows)}"
+    return f"{line}; its files decide about {open_}" if open_ else line
 
 
 def document(rows: Sequence[Row], release: str | None) -> dict[str, Any]:
     """Build the JSON of a list."""
-    patches = [
-        {**_entry(row.patch), **({} if release is None else {"for": row.answer})} for row in rows
-    ]
-    return {"schema": _SCHEMA, "verb": "list", "ok": True, "version": release, "catalog": patches}
+    return {
+        "schema": _SCHEMA,
+        "verb": "list",
+        "ok": True,
+        "for": release,
+        "catalog": [{**_entry(row.patch), "answer": row.answer or None} for row in rows],
+        "errors": [],
+    }
 
 
 def entry(patch: Patch, release: str | None) -> Entry:
-    """Take an entry with all its diffs, or with the one for a release.
+    """Take an entry with all its diffs, or with those that can be meant for a release.
 
     Raises UnsupportedVersion if there is none for it.
     """
     variants = patch.variants if release is None else catalog.candidates(patch, release)
     if not variants:
         raise UnsupportedVersion(
-            f"{patch.id} has no variant for vLLM {release}",
+            f"{patch.id} has no diff for vLLM {release}",
             facts=[f"it has one for {variant.vllm}" for variant in patch.variants],
             hint=f"vllm-patch show {patch.id}",
         )
@@ -90,16 +129,44 @@ def entry(patch: Patch, release: str | None) -> Entry:
     return Entry(patch=patch, diffs=diffs)
 
 
+def only_diff(name: str, entry: Entry) -> bytes:
+    """Return the one diff of an entry. Raises UnsupportedVersion if it has several."""
+    if len(entry.diffs) > 1:
+        raise UnsupportedVersion(
+            f"{name} has {len(entry.diffs)} diffs, each for other versions",
+            facts=[f"one for {specifier}" for specifier, _text in entry.diffs],
+            hint="add --for VERSION",
+        )
+    return entry.diffs[0][1]
+
+
 def entry_text(entry: Entry) -> Iterator[str]:
     """Yield the lines of an entry, without its diffs."""
     if entry.patch is None:
         return
-    for key, value in _entry(entry.patch).items():
-        shown = ", ".join(value) if isinstance(value, list) else value
-        if shown not in ("", None):
-            yield f"{key:<11} {shown}"
-    for specifier, _text in entry.diffs:
-        yield f"{'diff for':<11} {specifier}"
+    patch = entry.patch
+    facts: list[tuple[str, Iterable[str]]] = [
+        ("id", [patch.id]),
+        ("title", [patch.title]),
+        ("kind", [patch.kind]),
+        ("affects", [patch.affects]),
+        ("default", [] if patch.default else ["no, only if named"]),
+        ("cve", patch.cve),
+        ("requires", patch.requires),
+        ("conflicts", patch.conflicts),
+        ("references", patch.references),
+        ("probe", [patch.probe_path] if patch.probe_path else []),
+        ("skip", patch.skip),
+        ("note", patch.note.strip().splitlines()),
+    ]
+    for key, values in facts:
+        for number, value in enumerate(values):
+            yield f"{'' if number else key:<11} {value}".rstrip()
+
+
+def diff_headline(specifier: str) -> str:
+    """Say which versions the diff below is for; nothing is said of one that is in no catalog."""
+    return f"diff for    {specifier}" if specifier else "diff as it was applied"
 
 
 def entry_document(name: str, entry: Entry) -> dict[str, Any]:
@@ -114,6 +181,7 @@ def entry_document(name: str, entry: Entry) -> dict[str, Any]:
             {"vllm": specifier or None, "diff": text.decode("utf-8", "backslashreplace")}
             for specifier, text in entry.diffs
         ],
+        "errors": [],
     }
 
 
@@ -123,10 +191,13 @@ def _entry(patch: Patch) -> dict[str, Any]:
         "title": patch.title,
         "kind": patch.kind,
         "affects": patch.affects,
-        "default": "yes" if patch.default else "no",
+        "default": patch.default,
         "cve": list(patch.cve),
         "requires": list(patch.requires),
         "conflicts": list(patch.conflicts),
         "references": list(patch.references),
-        "note": patch.note,
+        "probe": patch.probe_path,
+        "skip": list(patch.skip),
+        "note": patch.note.strip(),
+        "variants": [variant.vllm for variant in patch.variants],
     }

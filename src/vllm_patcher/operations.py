@@ -21,13 +21,15 @@ from .errors import (
 )
 from .install import Install, find
 from .plan import Plan, plan_apply, plan_revert
-from .results import Outcome, Refused, Report, report_on
+from .results import Outcome, Refused, Report, advice, counted, judged, report_on
 from .states import (
+    APPLIED,
     BLOCKED,
     CONFLICT,
+    NOT_APPLIED,
     NOT_NEEDED,
+    PARTIAL,
     PRESENT,
-    SATISFYING,
     UNSUPPORTED,
     Asked,
     Finding,
@@ -75,7 +77,7 @@ def revert(request: Request = _DEFAULT, *, with_dependents: bool = False) -> Rep
     in its way unless ``with_dependents``. Raises Refused, with every reason.
     """
     run = _Run(request, lambda here: _plan_to_revert(here, with_dependents=with_dependents))
-    return run.report("revert", run.plan.findings)
+    return run.report("revert", [_gone(finding) for finding in run.plan.findings])
 
 
 def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = False) -> Report:
@@ -150,32 +152,55 @@ def _named(here: Survey, request: Request) -> tuple[str, ...] | None:
 
 def _plan_to_apply(here: Survey, request: Request, *, exact: bool) -> Plan:
     plan = plan_apply(here.here, _select(here, request, receipt=not request.patches), exact=exact)
-    unreadable = versions.parse(here.version) is None
-    nothing_listed = all(item.state == UNSUPPORTED for item in plan.findings)
     errors: list[VllmPatchError] = []
     for finding in plan.findings:
         if finding.state in (CONFLICT, BLOCKED):
-            errors.append(_error(Conflict, finding))
-        elif finding.state == UNSUPPORTED and (finding.named or (unreadable and nothing_listed)):
-            errors.append(_error(UnsupportedVersion, finding))
-    errors += [_refusal(reason) for reason in plan.refusals]
+            errors.append(_error(Conflict, finding, _hint_to_apply(here, plan, finding)))
+        elif finding.state == UNSUPPORTED and (finding.named or _nothing_known(here, plan)):
+            errors.append(_error(UnsupportedVersion, finding, _hint_to_apply(here, plan, finding)))
+    errors += [_refusal(reason) for reason in dict.fromkeys(plan.refusals)]
     errors += _shadowed(here, plan)
     errors += _homeless(here, plan)
     _refuse("apply", "applied", errors, here, plan)
     return plan
 
 
+def _nothing_known(here: Survey, plan: Plan) -> bool:
+    """Does the version say nothing, and is no file of any catalog patch a listed one?"""
+    return versions.parse(here.version) is None and all(
+        finding.state == UNSUPPORTED for finding in plan.findings if finding.id not in here.adhoc
+    )
+
+
+def _hint_to_apply(here: Survey, plan: Plan, finding: Finding) -> str:
+    against = here.asked[finding.id].conflicts
+    in_its_way = [patch.id for patch in plan.found.patches if patch.id in against]
+    if in_its_way:
+        return f"vllm-patch revert {' '.join(in_its_way)}"
+    return advice(finding.id, finding.state, here.version, adhoc=finding.id in here.adhoc)
+
+
 def _plan_to_revert(here: Survey, *, with_dependents: bool) -> Plan:
     names = here.named or None
     plan = plan_revert(here.here, names, with_dependents=with_dependents)
+    hints = {
+        CONFLICT: "take the other change back, or reinstall this vLLM",
+        BLOCKED: f"vllm-patch revert --with-dependents {' '.join(here.named)}",
+        PRESENT: "reinstall this vLLM to have the files as they were released",
+    }
     errors = [
-        _error(Conflict, finding)
+        _error(Conflict, finding, hints[finding.state])
         for finding in plan.findings
         if finding.state in (CONFLICT, BLOCKED) or (finding.state == PRESENT and names)
     ]
-    errors += [_refusal(reason) for reason in plan.refusals]
+    errors += [_refusal(reason) for reason in dict.fromkeys(plan.refusals)]
     _refuse("revert", "reverted", errors, here, plan)
     return plan
+
+
+def _gone(finding: Finding) -> Finding:
+    """The finding of a patch once its plan to revert has been carried out."""
+    return finding._replace(state=NOT_APPLIED) if finding.state in (APPLIED, PARTIAL) else finding
 
 
 def _refuse(
@@ -183,32 +208,35 @@ def _refuse(
 ) -> None:
     if not errors:
         return
-    count = len({error.patch for error in errors if error.patch})
-    total = sum(finding.state != NOT_NEEDED or finding.named for finding in plan.findings)
-    what = f"{count} of {total} patches can't be {done}" if count else errors[0].what
+    ids = list(dict.fromkeys(error.patch for error in errors if error.patch))
+    shown = [item.id for item in plan.findings if item.state != NOT_NEEDED or item.named]
+    some = counted(ids or shown, len(shown)) if ids or len(shown) == 1 else "the patches"
     raise Refused(
-        f"{what}; nothing was changed",
+        f"{some} can't be {done}; nothing was changed",
         errors=errors,
         report=report_on(verb, here, plan, findings=plan.findings),
         hint=next((error.hint for error in errors if error.hint), None),
     )
 
 
-def _error(kind: type[VllmPatchError], finding: Finding) -> VllmPatchError:
-    hints = {
-        UNSUPPORTED: "--assume-version X, if you know which release these files are",
-        BLOCKED: "vllm-patch revert --with-dependents",
-    }
+def _error(kind: type[VllmPatchError], finding: Finding, hint: str) -> VllmPatchError:
     return kind(
         f"{finding.id} is {finding.state}",
-        facts=[reason.what for reason in finding.reasons],
-        hint=hints.get(finding.state, f"vllm-patch show {finding.id}"),
+        facts=[_fact(reason) for reason in finding.reasons],
+        hint=hint,
         patch=finding.id,
     )
 
 
+def _fact(reason: Reason) -> str:
+    where = f"vllm/{reason.path}" if reason.path else ""
+    where += f":{reason.line}" if reason.line else ""
+    return f"{where}: {reason.what}" if where else reason.what
+
+
 def _refusal(reason: Reason) -> VllmPatchError:
-    where = f"{reason.path}:{reason.line}" if reason.line else reason.path
+    where = f"vllm/{reason.path}" if reason.path else ""
+    where += f":{reason.line}" if reason.line else ""
     return Conflict(reason.what, facts=[where] if where else [])
 
 
@@ -216,7 +244,7 @@ def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
     for edit in plan.edits:
         for name in bytecode.shadowing(here.install.package, edit.path):
             yield UnsafePath(
-                f"Python would never read {edit.path}",
+                f"Python would never read vllm/{edit.path}",
                 facts=[f"{name} is taken before it"],
             )
 
@@ -267,17 +295,14 @@ def _chosen(here: Survey, request: Request) -> Iterable[str]:
 
 
 def _probed(report: Report, here: Survey) -> Report:
-    """Run the probe of each patch that is in or said to be not needed to be in."""
+    """Run the probe of each patch that is reported on, in whatever state it is."""
     scripts = {patch.id: patch.probe_path for patch in here.catalog.patches}
-    outcomes: list[Outcome] = []
-    for outcome in report.patches:
+    python = here.install.python or sys.executable
+
+    def probed(outcome: Outcome) -> Outcome:
         script = scripts.get(outcome.id)
-        if script is not None and outcome.state in SATISFYING:
-            python = here.install.python or sys.executable
-            probe = probes.run(python, script, here.install.package)
-            outcomes.append(outcome._replace(probe=probe))
-        else:
-            outcomes.append(outcome)
-    answers = [outcome.probe.answer for outcome in outcomes if outcome.probe is not None]
-    ok = report.ok and all(answer == probes.ABSENT for answer in answers)
-    return report._replace(patches=tuple(outcomes), ok=ok)
+        if script is None:
+            return outcome
+        return outcome._replace(probe=probes.run(python, script, here.install.package))
+
+    return judged(report._replace(patches=tuple(map(probed, report.patches))))

@@ -1,46 +1,82 @@
 """Run a patch's probe: a script that shows whether the fault is there.
 
 Always true here: a probe runs in a process of its own, isolated from the user's environment,
-and writes no bytecode; what it answers is its exit status.
+and writes no bytecode; what it answers is its exit status. Nothing of it is left running.
 """
 
 from __future__ import annotations
-from typing import NamedTuple
 
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 ABSENT = "absent"
 SHOWN = "present"
-CANT_RUN = "can't run"
+CANT_RUN = "unknown"
+
+SECONDS = 120.0
 
 _MEANING = {0: ABSENT, 1: SHOWN}
-_SECONDS = 120
+#: A script that dies of an exception ends with 1 as well, and has shown nothing.
+_DIED = b"Traceback (most recent call last):"
 
 
 class Probe(NamedTuple):
-    """What a probe said: the fault is ``absent``, ``present``, or it ``can't run``; and a line."""
+    """What a probe said of the fault: ``absent``, ``present``, or ``unknown``; and a line.
+
+    It is unknown if the probe can't run, dies or gives no answer.
+    """
 
     answer: str
     line: str
 
 
-def run(python: str, script: str, package: str) -> Probe:
-    """Run a probe on a package folder with an interpreter; never raises for what it does."""
+def run(python: str, script: str, package: str, *, seconds: float = SECONDS) -> Probe:
+    """Run a probe on a package folder with an interpreter; never raises for what it does.
+
+    After ``seconds`` it is killed, with all that it has started.
+    """
     import subprocess
 
-    command = [python, "-I", "-B", script, package]
     try:
-        done = subprocess.run(  # noqa: S603 - the catalog named it and the user asked for it
-            command,
+        process = subprocess.Popen(
+            [python, "-I", "-B", script, package],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=_SECONDS,
-            check=False,
+            # A group of its own, since what it starts may outlive it and hold the pipe open.
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return Probe(answer=CANT_RUN, line=f"no answer within {_SECONDS} s")
     except OSError as error:
         return Probe(answer=CANT_RUN, line=f"{python}: {error.strerror}")
-    lines = done.stdout.decode(errors="replace").strip().splitlines()
-    line = lines[-1] if lines else f"exit status {done.returncode} and no word"
-    return Probe(answer=_MEANING.get(done.returncode, CANT_RUN), line=line)
+    with process:
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return Probe(answer=CANT_RUN, line=f"no answer within {seconds:g} s")
+        finally:
+            _kill_all(process)
+    return _read(process.returncode, output)
+
+
+def _read(status: int, output: bytes) -> Probe:
+    lines = output.decode(errors="replace").strip().splitlines()
+    line = lines[-1] if lines else f"no word, and {_ending(status)}"
+    died = status == 1 and _DIED in output
+    answer = CANT_RUN if died else _MEANING.get(status, CANT_RUN)
+    return Probe(answer=answer, line=f"it died of {line}" if died else line)
+
+
+def _ending(status: int) -> str:
+    return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+
+
+def _kill_all(process: Popen[bytes]) -> None:
+    import os
+    from signal import SIGKILL
+
+    try:
+        os.killpg(process.pid, SIGKILL)
+    except OSError:
+        return

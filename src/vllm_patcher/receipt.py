@@ -2,7 +2,8 @@
 
 Always true here: a receipt helps to find things out and is never believed; it holds no time and
 no host, so that equal images get equal receipts. It is the file ``vllm-patcher.json`` in the
-dist-info folder; diffs are kept as text, or in base64 where they are not UTF-8.
+dist-info folder; diffs are kept as text, or in base64 where they are not UTF-8. One id is there
+once, or twice while one revision of a patch takes the place of another: one in, one out.
 """
 
 from __future__ import annotations
@@ -58,18 +59,21 @@ def load(data: bytes | None, *, path: str) -> tuple[Entry, ...]:
         return ()
     try:
         document = json.loads(data)
+        if _number(document["schema"]) > _SCHEMA:
+            raise _invalid(path, "a newer vllm-patch wrote it", hint="upgrade vllm-patcher")
         if document["schema"] != _SCHEMA:
-            raise ValueError("its schema is not 1; a newer vllm-patch wrote it")
+            raise ValueError(f"schema {document['schema']!r} is unknown")
         entries = tuple(_entry(item) for item in document["patches"])
-        if len({entry.id for entry in entries}) != len(entries):
+        if len({(entry.id, entry.wanted) for entry in entries}) != len(entries):
             raise ValueError("an id occurs twice")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InvalidReceipt(
-            "the receipt can't be read",
-            facts=[path, f"{type(error).__name__}: {error}"],
-            hint="reinstall vllm, or delete the receipt if you know what is applied",
-        ) from error
+        hint = "reinstall vllm, or delete the receipt if you know what is applied"
+        raise _invalid(path, f"{type(error).__name__}: {error}", hint=hint) from error
     return entries
+
+
+def _invalid(path: str, why: str, *, hint: str) -> InvalidReceipt:
+    return InvalidReceipt("the receipt can't be read", facts=[path, why], hint=hint)
 
 
 def _entry(item: dict[str, object]) -> Entry:
@@ -79,10 +83,12 @@ def _entry(item: dict[str, object]) -> Entry:
         wanted=_text(item["wanted"]),
         requires=_texts(item.get("requires", [])),
         skip=_texts(item.get("skip", [])),
-        skip_outside=item.get("skip_outside", False) is True,
-        adhoc=item.get("adhoc", False) is True,
+        skip_outside=_flag(item.get("skip_outside", False)),
+        adhoc=_flag(item.get("adhoc", False)),
     )
-    if not entry.id or entry.wanted not in ("in", "out"):
+    if not entry.id:
+        raise ValueError("an entry has no id")
+    if entry.wanted not in ("in", "out"):
         raise ValueError(f"entry {entry.id!r} is neither in nor out")
     return entry
 
@@ -102,6 +108,18 @@ def _decode(item: dict[str, object]) -> bytes:
     from base64 import b64decode
 
     return b64decode(_text(item["diff_base64"]), validate=True)
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not a number")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is neither true nor false")
+    return value
 
 
 def _text(value: object) -> str:

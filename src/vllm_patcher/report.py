@@ -1,46 +1,55 @@
-"""Reports as text for people and as JSON for programs.
+"""Reports as text for people.
 
-Always true here: a report or an error goes in, lines come out; nothing is printed. Text is a
-line a patch, one coloured word, and details only where something is not clean. The JSON is the
-one of ``docs/report.schema.json``.
+Always true here: a report or an error goes in, lines come out; nothing is printed. There is a
+line a patch with one coloured word, and details only where something is not clean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .errors import VllmPatchError
-from .install import Install
-from .probes import ABSENT
-from .results import Outcome, Refused, Report
+from .probes import ABSENT, CANT_RUN, SHOWN, Probe
+from .results import MISSING, MODIFIED, Outcome, Refused, Report
 from .states import (
     APPLIED,
     BLOCKED,
     CONFLICT,
+    FAILING,
     NOT_APPLIED,
-    OUTDATED,
-    PARTIAL,
     PRESENT,
     SATISFYING,
     UNSUPPORTED,
     Reason,
 )
 
-SCHEMA = 1
+if TYPE_CHECKING:
+    from .errors import VllmPatchError
+    from .install import Install
 
 #: Takes a text and the name of a colour.
 Style = Callable[[str, str], str]
+#: Takes the hint of an error and makes it one for the command line at hand.
+Hint = Callable[[str], str]
 
 _WIDTH = 32
+_LONGEST = 200
+_REVERTED = "reverted"
 _COLORS = {
     **dict.fromkeys(SATISFYING, "green"),
-    **dict.fromkeys((NOT_APPLIED, PARTIAL, OUTDATED, CONFLICT, BLOCKED), "red"),
+    **dict.fromkeys(FAILING, "red"),
     PRESENT: "yellow",
     UNSUPPORTED: "yellow",
-    "reverted": "green",
+    _REVERTED: "green",
 }
 _NO_DETAILS = frozenset({APPLIED, NOT_APPLIED})
+#: In these states a patch is refused, and its reasons stand below it.
+_EXPLAINED = frozenset({CONFLICT, BLOCKED, UNSUPPORTED, PRESENT})
+_FILE_WORDS = {
+    MODIFIED: "modified: it is not what was released plus known patches",
+    MISSING: "missing: it was released and is not there",
+}
+_PROBE_WORDS = {ABSENT: "fault absent", SHOWN: "fault present", CANT_RUN: "can't tell"}
 
 
 def plain(text: str, _color: str) -> str:
@@ -48,19 +57,35 @@ def plain(text: str, _color: str) -> str:
     return text
 
 
-def text(report: Report, *, style: Style = plain, verbose: bool = False) -> Iterator[str]:
-    """Yield the lines of a report."""
+def as_it_is(hint: str) -> str:
+    """Leave a hint as the library gives it."""
+    return hint
+
+
+def text(
+    report: Report, *, style: Style = plain, verbose: bool = False, refused: bool = False
+) -> Iterator[str]:
+    """Yield the lines of a report; ``refused`` leaves out what says how the verb ended."""
     yield headline(report.install, report.version)
+    width = max([_WIDTH, *(len(outcome.id) + 5 for outcome in report.patches)])
     for outcome in report.patches:
-        yield from _outcome(report, outcome, style, verbose=verbose)
-    for path in report.hiding:
-        yield f"{path}: stale bytecode hides the patched source"
-    for path in report.shadowing:
-        yield f"{path}: Python takes this before the patched source"
-    if verbose:
-        for file in report.files:
-            yield f"{report.install.package}/{file.path}  {file.state}  {file.before or 'absent'}"
-    yield from _closing(report)
+        yield from _outcome(outcome, _word(report, outcome), width, style, verbose=verbose)
+    yield from _files(report, verbose=verbose)
+    if report.verb != "verify":  # which says so as an error
+        for path in report.hiding:
+            yield f"{path}: old bytecode that Python would run in place of the patched source"
+        for path in report.shadowing:
+            yield f"{path}: Python takes this before the patched source"
+    if not refused:
+        yield from _closing(report)
+
+
+def warnings(report: Report) -> Iterator[str]:
+    """Yield what must be said although the verb does not fail because of it."""
+    for outcome in report.patches:
+        if outcome.state == UNSUPPORTED and not outcome.fails:
+            why = "; ".join(reason.what for reason in outcome.reasons) or "nobody knows why"
+            yield f"{outcome.id} is unsupported: {why}"
 
 
 def headline(install: Install, version: str) -> str:
@@ -70,10 +95,13 @@ def headline(install: Install, version: str) -> str:
 
 def install_text(install: Install, version: str) -> Iterator[str]:
     """Say which vLLM it is, how it was found, and what else was seen."""
+    source = f"from {install.version_source or 'nowhere'}"
+    if version != install.version:
+        source = f"assumed; it is {install.version or 'none'} {source}"
     yield headline(install, version)
     yield f"found by   {install.found_by}"
     yield f"dist-info  {install.dist_info or 'none'}"
-    yield f"version    from {install.version_source or 'nowhere'}"
+    yield f"version    {source}"
     yield f"python     {install.python or 'none known'}"
     if install.editable:
         yield f"editable   {install.editable}"
@@ -81,29 +109,48 @@ def install_text(install: Install, version: str) -> Iterator[str]:
     yield from (f"note       {note}" for note in install.notes)
 
 
-def _outcome(report: Report, outcome: Outcome, style: Style, *, verbose: bool) -> Iterator[str]:
-    word = _word(report, outcome)
-    yield f"{dotted(outcome.id)} {style(word, _COLORS[word])}"
+def _outcome(
+    outcome: Outcome, word: str, width: int, style: Style, *, verbose: bool
+) -> Iterator[str]:
+    yield f"{dotted(outcome.id, width)} {style(word, _COLORS[word])}"
     if verbose or word not in _NO_DETAILS:
         for reason in outcome.reasons:
             yield from _reason(reason)
     if verbose:
         for path, offsets in outcome.files.items():
-            moved = ", ".join(f"{offset:+}" for offset in offsets if offset)
-            yield f"  vllm/{path}" + (f"  hunks moved by {moved} lines" if moved else "")
+            moved = [f"hunk {n} moved {by:+} lines" for n, by in enumerate(offsets, 1) if by]
+            yield "  ".join([f"  vllm/{path}", *([", ".join(moved)] if moved else [])])
     if outcome.probe is not None:
-        yield f"  probe: fault {outcome.probe.answer}: {outcome.probe.line}"
+        yield f"  probe: {_probe(outcome.probe)}"
+
+
+def _probe(probe: Probe) -> str:
+    word = _PROBE_WORDS[probe.answer]
+    # Many a probe begins with these words itself.
+    return probe.line if probe.line.startswith(word) else f"{word}: {probe.line}"
 
 
 def _word(report: Report, outcome: Outcome) -> str:
-    if report.verb == "revert" and report.wrote and outcome.state in (APPLIED, PARTIAL):
-        return "reverted"
-    return outcome.state
+    gone = report.verb == "revert" and outcome.state == NOT_APPLIED
+    return _REVERTED if gone and outcome.was != NOT_APPLIED else outcome.state
 
 
-def dotted(name: str) -> str:
+def dotted(name: str, width: int = _WIDTH) -> str:
     """A name and its leader of dots."""
-    return f"{name} {'.' * max(3, _WIDTH - len(name) - 1)}"
+    return f"{name} {'.' * max(3, width - len(name) - 1)}"
+
+
+def _files(report: Report, *, verbose: bool) -> Iterator[str]:
+    explained = {reason.path for outcome in report.patches for reason in outcome.reasons}
+    for file in report.files:
+        path = f"vllm/{file.path}"
+        if file.state == MISSING or (file.state == MODIFIED and file.path not in explained):
+            yield f"{path}  {_FILE_WORDS[file.state]}"
+        if verbose:
+            yield f"{path}  {file.state}  sha256 {file.before or 'none'}"
+            if file.before != file.after:
+                became = "became" if report.wrote else "would become"
+                yield f"{path}  {became}  sha256 {file.after or 'none'}"
 
 
 def _reason(reason: Reason) -> Iterator[str]:
@@ -125,138 +172,51 @@ def visible(line: bytes) -> str:
     body = shown.rstrip(" ")
     trailing = "\N{MIDDLE DOT}" * (len(shown) - len(body))
     shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in body) + trailing
-    return (shown[:200] + "…" if len(shown) > 200 else shown) + ending
+    return (shown[:_LONGEST] + "…" if len(shown) > _LONGEST else shown) + ending
 
 
 def _closing(report: Report) -> Iterator[str]:
     if report.verb in ("apply", "verify", "preview") and not report.patches:
-        yield f"nothing to do for vLLM {report.version}"
+        yield f"nothing to do for vLLM {report.version or 'of unknown version'}"
     if report.passed_over and report.verb != "revert":
-        yield f"{report.passed_over} not needed for this version"
-    if report.verb == "revert" and not report.wrote:
-        yield "nothing to revert"
-    if report.edits and report.wrote:
+        patches = "1 patch is" if report.passed_over == 1 else f"{report.passed_over} patches are"
+        yield f"{patches} not needed for this version"
+    if report.verb in ("apply", "revert"):
+        yield from _done(report)
+    elif report.verb == "preview" and report.patches:
+        count = len(report.edits)
+        files = f"{count or 'no'} file{'' if count == 1 else 's'}"
+        yield f"nothing was written; {files} would be changed{':' if count else ''}"
+
+
+def _done(report: Report) -> Iterator[str]:
+    if report.wrote and report.edits:
         yield "restart running vLLM processes"
+    elif report.wrote:
+        yield "no source was changed; the records and the bytecode beside it were put right"
+    elif report.verb == "revert":
+        yield "nothing to revert"
+    elif report.patches:
+        was_in = all(outcome.state in (APPLIED, PRESENT) for outcome in report.patches)
+        yield "nothing was changed: all was in already" if was_in else "nothing had to be changed"
 
 
-def error_text(error: VllmPatchError, *, style: Style = plain) -> Iterator[str]:
+def error_text(
+    error: VllmPatchError, *, style: Style = plain, hint: Hint = as_it_is
+) -> Iterator[str]:
     """Yield the lines of an error: what, indented facts, one hint."""
+    word = style("error", "red")
     if isinstance(error, Refused):
-        for inner in error.errors:
-            if not inner.patch and not error.what.startswith(inner.what):
-                yield f"{style('error', 'red')}: {inner.what}"
-                yield from (f"  {fact}" for fact in inner.facts)
-    yield f"{style('error', 'red')}: {error.what}"
-    facts = error.facts or (error.errors[0].facts if _alone(error) else ())
-    yield from (f"  {fact}" for fact in facts)
+        for inner in _unexplained(error):
+            yield f"{word}: {inner.what}"
+            yield from (f"  {fact}" for fact in inner.facts)
+    yield f"{word}: {error.what}"
+    yield from (f"  {fact}" for fact in error.facts)
     if error.hint:
-        yield f"hint: {error.hint}"
+        yield f"hint: {hint(error.hint)}"
 
 
-def verdict(report: Report) -> VllmPatchError:
-    """What `verify` says when its answer is no."""
-    bad = [item.id for item in report.patches if item.state not in SATISFYING]
-    total = len(report.patches)
-    if bad:
-        are = "is" if len(bad) == 1 else "are"
-        what = f"{len(bad)} of {total} patches {are} not in as they should be"
-        return VllmPatchError(what, hint="vllm-patch apply")
-    if report.hiding:
-        return VllmPatchError("stale bytecode hides a patch", hint="vllm-patch apply")
-    if report.shadowing:
-        return VllmPatchError("a patched source is never read")
-    if any(item.probe is not None and item.probe.answer != ABSENT for item in report.patches):
-        return VllmPatchError("a probe did not show that the fault is gone")
-    return VllmPatchError("a file differs from what was released (--strict)")
-
-
-def _alone(error: VllmPatchError) -> bool:
-    return isinstance(error, Refused) and not error.errors[0].patch
-
-
-def document(
-    verb: str, report: Report | None, error: VllmPatchError | None = None
-) -> dict[str, Any]:
-    """Build the JSON of a report, of an error, or of an error with what was found."""
-    if isinstance(error, Refused):
-        report = error.report
-    body: dict[str, Any] = {"schema": SCHEMA, "verb": verb, "ok": error is None}
-    if report is not None:
-        body["ok"] = report.ok and error is None
-        body["install"] = install_document(report.install, report.version)
-        body["patches"] = [_outcome_document(outcome) for outcome in report.patches]
-        body["files"] = [
-            {
-                "path": file.path,
-                "state": file.state,
-                "sha256": file.before,
-                "sha256_planned": file.after,
-                "patches": list(file.patches),
-            }
-            for file in report.files
-        ]
-        body["changed"] = [edit.path for edit in report.edits]
-        body["wrote"] = report.wrote
-        body["hiding"] = list(report.hiding)
-        body["shadowing"] = list(report.shadowing)
-        body["not_needed"] = report.passed_over
-        body["notes"] = list(report.notes)
-    body["errors"] = [_error_document(item) for item in _flat(error)]
-    return body
-
-
-def _flat(error: VllmPatchError | None) -> Iterable[VllmPatchError]:
-    if error is None:
-        return ()
-    return error.errors if isinstance(error, Refused) else (error,)
-
-
-def _error_document(error: VllmPatchError) -> dict[str, Any]:
-    return {
-        "code": error.code,
-        "what": error.what,
-        "facts": list(error.facts),
-        "hint": error.hint,
-        "patch": error.patch or None,
-    }
-
-
-def install_document(install: Install, version: str) -> dict[str, Any]:
-    """Build the JSON of an install."""
-    return {
-        "package": install.package,
-        "version": version,
-        "version_source": install.version_source,
-        "name": install.name,
-        "dist_info": install.dist_info,
-        "python": install.python,
-        "found_by": install.found_by,
-        "editable": install.editable or None,
-        "others": list(install.others),
-    }
-
-
-def _outcome_document(outcome: Outcome) -> dict[str, Any]:
-    probe = outcome.probe
-    return {
-        "id": outcome.id,
-        "title": outcome.title,
-        "state": outcome.state,
-        "was": outcome.was,
-        "named": outcome.named,
-        "reasons": [_reason_document(reason) for reason in outcome.reasons],
-        "files": [
-            {"path": path, "offsets": list(offsets)} for path, offsets in outcome.files.items()
-        ],
-        "probe": None if probe is None else {"fault": probe.answer, "says": probe.line},
-    }
-
-
-def _reason_document(reason: Reason) -> dict[str, Any]:
-    return {
-        "what": reason.what,
-        "path": reason.path or None,
-        "line": reason.line or None,
-        "expected": None if reason.expected is None else visible(reason.expected),
-        "found": None if reason.found is None else visible(reason.found),
-    }
+def _unexplained(refused: Refused) -> Iterable[VllmPatchError]:
+    """The errors of a refusal that the report does not show below a patch already."""
+    explained = {item.id for item in refused.report.patches if item.state in _EXPLAINED}
+    return [error for error in refused.errors if error.patch not in explained]

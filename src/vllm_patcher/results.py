@@ -6,16 +6,27 @@ Always true here: a report is complete in itself; how it is shown is decided els
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from . import bytecode
+from . import bytecode, versions
 from .errors import VllmPatchError
-from .install import Install
-from .plan import Edit, Plan
-from .probes import Probe
-from .states import FAILING, NOT_NEEDED, UNSUPPORTED, Finding, Reason
-from .survey import Survey
+from .probes import ABSENT, SHOWN, Probe
+from .states import (
+    BLOCKED,
+    CONFLICT,
+    FAILING,
+    NOT_NEEDED,
+    UNSUPPORTED,
+    Finding,
+    Reason,
+)
+
+if TYPE_CHECKING:
+    from .install import Install
+    from .plan import Edit, Plan
+    from .survey import Survey
 
 PRISTINE = "pristine"
 PATCHED = "patched"
@@ -23,12 +34,44 @@ MODIFIED = "modified"
 MISSING = "missing"
 UNRECORDED = "unrecorded"
 
+_REINSTALL = "remove what is in the way, or reinstall this vLLM"
+
+
+class PatchNotIn(VllmPatchError):
+    """`verify`: a patch is not in."""
+
+    code = "patch-not-in"
+
+
+class StaleBytecode(VllmPatchError):
+    """`verify`: Python would run old bytecode in place of a patched source."""
+
+    code = "stale-bytecode"
+
+
+class ShadowedSource(VllmPatchError):
+    """`verify`: Python would never read a patched source."""
+
+    code = "shadowed-source"
+
+
+class ModifiedFile(VllmPatchError):
+    """`verify --strict`: a file is not what was released plus known patches."""
+
+    code = "modified-file"
+
+
+class ProbeFailed(VllmPatchError):
+    """`verify --probe`: a probe found the fault, or could not run."""
+
+    code = "probe-failed"
+
 
 class FileStatus(NamedTuple):
-    """One file of the package that the patches reported on touch.
+    """One file of the package that the patches reported on touch, as it was found.
 
     ``state`` is ``pristine``, ``patched``, ``modified``, ``missing`` or ``unrecorded``;
-    ``before`` and ``after`` are SHA-256 digests (hex, None: no file) on disk and in the plan;
+    ``before`` and ``after`` are SHA-256 digests (hex, None: no file) as found and in the plan;
     ``patches`` are the ids that were found in it.
     """
 
@@ -40,9 +83,10 @@ class FileStatus(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One patch: its state now, the state it was found in, and why.
+    """One patch: its state when the verb ended, the state it was found in, and why.
 
-    ``files`` maps each path to the lines its hunks moved; ``probe`` is what its probe said.
+    ``adhoc`` says that no catalog names it. ``fails`` says that `verify` answers no because of
+    it. ``files`` maps each path to the lines its hunks moved; ``probe`` is what its probe said.
     """
 
     id: str
@@ -50,6 +94,8 @@ class Outcome(NamedTuple):
     state: str
     was: str
     named: bool
+    adhoc: bool
+    fails: bool
     reasons: tuple[Reason, ...]
     files: Mapping[str, tuple[int, ...]]
     probe: Probe | None = None
@@ -61,7 +107,8 @@ class Report(NamedTuple):
     ``edits`` are the changes made or, where nothing was written, those that would be.
     ``hiding`` are .pyc files that run in place of a patched source, ``shadowing`` files that
     Python takes before one. ``passed_over`` counts patches for other versions. ``wrote`` says
-    whether anything on disk was changed. ``ok`` is what `verify` answers.
+    whether anything on disk was changed. ``failures`` are all reasons for which `verify` answers
+    no; ``strict`` says that it was asked to be strict.
     """
 
     verb: str
@@ -74,8 +121,14 @@ class Report(NamedTuple):
     shadowing: tuple[str, ...] = ()
     passed_over: int = 0
     wrote: bool = False
-    ok: bool = True
+    strict: bool = False
+    failures: tuple[VllmPatchError, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything reported on is as it should be."""
+        return not self.failures
 
 
 class Refused(VllmPatchError):
@@ -107,49 +160,121 @@ def report_on(
     strict: bool = False,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Make the report of a plan; ``findings`` are the plan's, or what they have become."""
-    titles = {patch.id: patch.title for patch in here.catalog.patches}
+    """Make the report of a plan; ``findings`` are the plan's, or what they have become.
+
+    Patches for other versions are left out and counted, unless they are named or the verb is
+    `status`.
+    """
     before = {finding.id: finding.state for finding in plan.findings}
-    shown = [item for item in findings if item.named or item.state != NOT_NEEDED]
+    shown = [
+        item for item in findings if item.named or item.state != NOT_NEEDED or verb == "status"
+    ]
     files = _files(here, plan, shown)
-    patched = [path for patch in plan.found.patches for path in patch.paths]
-    hiding = _looked_up(bytecode.hiding, here, patched)
-    shadowing = _looked_up(bytecode.shadowing, here, patched)
-    failing = FAILING | ({UNSUPPORTED} if strict else frozenset())
-    ok = not any(
-        (
-            hiding,
-            shadowing,
-            any(item.state in failing for item in findings),
-            any(item.state == UNSUPPORTED and item.named for item in findings),
-            strict and any(file.state in (MODIFIED, MISSING) for file in files),
-        )
-    )
-    return Report(
+    there = plan.goal if wrote else plan.found.patches
+    patched = [path for patch in there for path in patch.paths]
+    report = Report(
         verb=verb,
         install=here.install,
         version=here.version,
-        patches=tuple(
-            Outcome(
-                id=item.id,
-                title=titles.get(item.id, ""),
-                state=item.state,
-                was=before[item.id],
-                named=item.named,
-                reasons=item.reasons,
-                files=_offsets(item),
-            )
-            for item in shown
-        ),
+        patches=tuple(_outcome(here, item, before[item.id], strict=strict) for item in shown),
         files=files,
         edits=plan.edits,
-        hiding=() if wrote else hiding,
-        shadowing=shadowing,
+        hiding=_looked_up(bytecode.hiding, here, patched),
+        shadowing=_looked_up(bytecode.shadowing, here, patched),
         passed_over=len(findings) - len(shown),
         wrote=wrote,
-        ok=ok,
-        notes=(*here.install.notes, *here.notes, *notes),
+        strict=strict,
+        notes=(*here.install.notes, *here.notes, *notes, *_shared(here, files)),
     )
+    return judged(report)
+
+
+def judged(report: Report) -> Report:
+    """Work out anew for which reasons `verify` answers no."""
+    return report._replace(failures=tuple(_failures(report)))
+
+
+def _failures(report: Report) -> Iterator[VllmPatchError]:
+    missing = [item for item in report.patches if item.fails]
+    if missing:
+        some = counted([item.id for item in missing], len(report.patches))
+        yield PatchNotIn(
+            f"{some} {'is' if len(missing) == 1 else 'are'} not in",
+            hint=_hint_for_missing(report, missing),
+        )
+    if report.hiding:
+        what = "Python would run old bytecode in place of a patched source"
+        yield StaleBytecode(what, facts=report.hiding, hint="vllm-patch apply")
+    if report.shadowing:
+        what = "Python would never read a patched source: another file is taken before it"
+        yield ShadowedSource(what, facts=report.shadowing, hint=_REINSTALL)
+    for item in report.patches:
+        if item.probe is not None and item.probe.answer != ABSENT and not item.fails:
+            found = "finds the fault" if item.probe.answer == SHOWN else "can't tell"
+            yield ProbeFailed(f"the probe of {item.id} {found}", patch=item.id)
+    modified = [file for file in report.files if file.state in (MODIFIED, MISSING)]
+    if report.strict and modified:
+        yield ModifiedFile(
+            "a file is not what was released plus known patches",
+            facts=[f"{report.install.package}/{file.path}: {file.state}" for file in modified],
+        )
+
+
+def counted(ids: Sequence[str], total: int) -> str:
+    """Name some of several patches: the id where there is only one, else ``1 of 2 patches``."""
+    return ids[0] if total == 1 else f"{len(ids)} of {total} patches"
+
+
+def _hint_for_missing(report: Report, missing: Sequence[Outcome]) -> str | None:
+    """What helps with the first that `apply` can't bring in; else `apply`."""
+    for item in missing:
+        if item.state in (CONFLICT, BLOCKED, UNSUPPORTED):
+            return advice(item.id, item.state, report.version, adhoc=item.adhoc)
+    return "vllm-patch apply"
+
+
+def advice(name: str, state: str, version: str, *, adhoc: bool) -> str:
+    """Say what helps with a patch that can't be brought in."""
+    if state == BLOCKED:
+        return "vllm-patch status"
+    if state == UNSUPPORTED and versions.parse(version) is None:
+        return "if you know which release these files are, add --assume-version RELEASE"
+    if adhoc:
+        return f"make the diff anew from the files of this vLLM ({version or 'no version'})"
+    return f"vllm-patch show {name}"
+
+
+def _outcome(here: Survey, finding: Finding, was: str, *, strict: bool) -> Outcome:
+    titles = {patch.id: patch.title for patch in here.catalog.patches}
+    unsupported = finding.state == UNSUPPORTED and (strict or finding.named)
+    return Outcome(
+        id=finding.id,
+        title=titles.get(finding.id, ""),
+        state=finding.state,
+        was=was,
+        named=finding.named,
+        adhoc=finding.id in here.adhoc,
+        fails=finding.state in FAILING or unsupported,
+        reasons=finding.reasons,
+        files=_offsets(finding),
+    )
+
+
+def _shared(here: Survey, files: Iterable[FileStatus]) -> Iterator[str]:
+    """Name files that nothing explains and that a package manager's cache may hold as well."""
+    for file in files:
+        if file.state != MODIFIED:
+            continue
+        path = os.path.join(here.install.package, file.path)
+        try:
+            shared = os.path.islink(path) or os.stat(path).st_nlink > 1
+        except OSError:
+            continue
+        if shared:
+            yield (
+                f"{path} is not what was released, and it is linked to other places: uv's cache "
+                "may hold the same; `uv cache clean vllm` and a reinstall put that right"
+            )
 
 
 def _offsets(finding: Finding) -> dict[str, tuple[int, ...]]:

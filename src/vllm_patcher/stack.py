@@ -7,14 +7,17 @@ trees are not changed, new ones are returned. A patch goes on whole or not at al
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from .hunks import Applied, Misfit, Placement, apply
+from .hunks import Applied, Misfit, Moved, Placement, apply, first_line, nothing_moved
 from .paths import Part
+
+if TYPE_CHECKING:
+    from .diff import Hunk
 
 Tree = Mapping[str, bytes | None]
 
@@ -33,7 +36,7 @@ class Known:
     def __init__(
         self,
         *,
-        id: str,  # noqa: A002 - the manifest's word
+        id: str,
         text: bytes,
         parts: tuple[Part, ...],
         requires: Iterable[str] = (),
@@ -92,13 +95,18 @@ class Stack:
         problems: list[Problem] = []
         failed: set[str] = set()
         for part in patch.parts:
-            if (only is not None and part.path not in only) or part.path in failed:
+            if only is not None and part.path not in only:
                 continue
-            growths = log.get(part.source or part.path, [])
+            source = part.source or part.path
+            if failed & {part.path, source}:
+                # What builds on a part that failed is no problem of its own.
+                failed.add(part.path)
+                continue
+            growths = log.pop(source, [])
             result = _run(
                 files,
                 part,
-                trusted=self._trusted(patch, part, files),
+                trusted=self.listed(patch, source),
                 moved=_moved(growths, patch.requires | {patch.id}),
             )
             if isinstance(result, Problem):
@@ -107,7 +115,8 @@ class Stack:
                 continue
             key = (patch.id, part.path)
             placements[key] = placements.get(key, ()) + result.placements
-            log[part.path] = _grown(growths, result.placements, patch.id)
+            if part.diff.change not in ("create", "delete"):
+                log[part.path] = _grown(growths, result.placements, patch.id)
         if not problems:
             self.files, self._log = files, log
             self.placements.update(placements)
@@ -116,16 +125,8 @@ class Stack:
     def listed(self, patch: Known, path: str) -> bool:
         """Say whether the base's bytes at a path are a released file listed for this patch."""
         data = self.base.get(path)
-        digests = patch.listed.get(path)
+        digests = patch.listed.get(path, frozenset())
         return bool(digests) and data is not None and _sha256(data) in digests
-
-    def _trusted(self, patch: Known, part: Part, files: Tree) -> bool:
-        path = part.source or part.path
-        blob = part.diff.old_blob
-        data = files.get(path)
-        if data is not None and len(blob) >= _SHORTEST_BLOB_ID and _blob_id(data).startswith(blob):
-            return True
-        return self.listed(patch, path)
 
 
 def take(
@@ -143,10 +144,11 @@ def take(
     """
     result = dict(files)
     beneath = tuple(beneath)
-    for part in reversed(patch.parts):
+    for place in reversed(range(len(patch.parts))):
+        part = patch.parts[place]
         if only is not None and part.path not in only:
             continue
-        moved = _estimate(part, patch, beneath)
+        moved = _estimate(place, patch, beneath)
         if isinstance(_run(result, _reversed(part), trusted=trusted, moved=moved), Problem):
             return None
     return result
@@ -159,17 +161,16 @@ def _reversed(part: Part) -> Part:
 
 
 def _run(
-    files: dict[str, bytes | None],
-    part: Part,
-    *,
-    trusted: bool,
-    moved: Callable[[int], int],
+    files: dict[str, bytes | None], part: Part, *, trusted: bool, moved: Moved
 ) -> Applied | Problem:
     """Apply one part to a tree in place."""
     path = part.source or part.path
     data = files.get(path)
     if part.source is not None and files.get(part.path) is not None:
         return Problem(path=part.path, misfit=Misfit(reason="exists"), data=files[part.path])
+    if data is not None and _is_blob(data, part.diff.old_blob):
+        # The diff was made from these very bytes, with all that others have put into them.
+        trusted, moved = True, nothing_moved
     result = apply(data, part.diff, trusted=trusted, moved=moved)
     if isinstance(result, Misfit):
         return Problem(path=path, misfit=result, data=data)
@@ -180,68 +181,95 @@ def _run(
 
 
 class _Growth(NamedTuple):
-    """Lines that a patch added (or took, if negative) before a 0-based line of the file."""
+    """One change by a patch: from a 0-based line on ``taken`` lines gave way to ``lines`` more."""
 
     at: int
+    taken: int
     lines: int
     owner: str
 
 
-def _moved(growths: Sequence[_Growth], without: Collection[str]) -> Callable[[int], int]:
-    """How far others moved a line, whose number counts without them."""
-    points: list[tuple[int, int]] = []
-    total = 0
-    for growth in growths:
-        if growth.owner not in without:
-            points.append((growth.at - total + 1, growth.lines))
-            total += growth.lines
-    return _sum_up_to(points)
+def _growth(hunk: Hunk, at: int, owner: str) -> _Growth:
+    taken = len(hunk.old) - hunk.leading - hunk.trailing
+    return _Growth(at + hunk.leading, taken, hunk.added - hunk.removed, owner)
 
 
 def _grown(
     growths: Sequence[_Growth], placements: Sequence[Placement], owner: str
 ) -> list[_Growth]:
     """The growths of a file after one more patch, in the lines of the file it has made."""
-    new = [
-        _Growth(placement.at + placement.hunk.leading, placement.hunk.added - placement.hunk.removed, owner)
-        for placement in placements
-    ]
     # Each side counts without the other; merged from the top, each moves by what is above it.
     merged: list[_Growth] = []
     below = first = 0
-    for growth in new:
+    for placement in placements:
+        growth = _growth(placement.hunk, placement.at, owner)
         while first < len(growths) and growths[first].at < growth.at:
-            old = growths[first]
-            merged.append(_Growth(old.at + below, old.lines, old.owner))
+            merged.append(growths[first]._replace(at=growths[first].at + below))
             first += 1
-        merged.append(_Growth(growth.at + below, growth.lines, growth.owner))
+        merged.append(growth._replace(at=growth.at + below))
         below += growth.lines
-    merged += [_Growth(old.at + below, old.lines, old.owner) for old in growths[first:]]
+    merged += [old._replace(at=old.at + below) for old in growths[first:]]
     return merged
 
 
-def _estimate(part: Part, patch: Known, beneath: Sequence[Known]) -> Callable[[int], int]:
-    """How far the patches below moved a line, going by their own headers."""
-    return _sum_up_to(
-        (hunk.old_start + hunk.leading, hunk.added - hunk.removed)
-        for other in beneath
-        if other.id != patch.id and other.id not in patch.requires
-        for other_part in other.parts
-        if other_part.path == part.path
-        for hunk in other_part.diff.hunks
-    )
+def _moved(growths: Sequence[_Growth], without: Collection[str]) -> Moved:
+    """How far others moved a hunk, whose header counts lines without theirs."""
+    counted: list[_Growth] = []
+    total = least = 0
+    for growth in growths:
+        if growth.owner not in without:
+            # A change within lines that others had added stands, without them, at their place.
+            least = max(growth.at - total, least)
+            counted.append(growth._replace(at=least))
+            total += growth.lines
+    return _Shift(counted).of
 
 
-def _sum_up_to(points: Iterable[tuple[int, int]]) -> Callable[[int], int]:
-    ordered = sorted(points)
-    lines = [line for line, _ in ordered]
-    sums = [0, *accumulate(growth for _, growth in ordered)]
-    return lambda line: sums[bisect_right(lines, line)]
+def _estimate(place: int, patch: Known, beneath: Iterable[Known]) -> Moved:
+    """How far those below moved what comes out with a part, going by all their headers."""
+    part = patch.parts[place]
+    below = [(other, each) for other in beneath if other is not patch for each in other.parts]
+    below += [(patch, each) for each in patch.parts[:place]]
+    growths: list[_Growth] = []
+    for other, each in below:
+        if each.path not in (part.path, part.source):
+            continue
+        moved = _moved(growths, other.requires | {other.id})
+        placements = [
+            Placement(hunk, first_line(hunk.old_start, hunk.old) + (moved(hunk) or 0), 0)
+            for hunk in each.diff.hunks
+        ]
+        is_new = each.diff.change in ("create", "delete")
+        growths = [] if is_new else _grown(growths, placements, other.id)
+    forward = _moved(growths, patch.requires | {patch.id})
+    return lambda hunk: forward(hunk.reversed())
 
 
-def _blob_id(data: bytes) -> str:
+class _Shift:
+    """How far changes, placed in the lines before all of them, move what is below them."""
+
+    def __init__(self, growths: Iterable[_Growth]) -> None:
+        ordered = sorted(growths)
+        self._starts = [growth.at for growth in ordered]
+        self._ends = list(accumulate((growth.at + growth.taken for growth in ordered), max))
+        self._sums = [0, *accumulate(growth.lines for growth in ordered)]
+
+    def of(self, hunk: Hunk) -> int | None:
+        """Say how far its lines moved; None if a change took the first or stands around it."""
+        at = first_line(hunk.old_start, hunk.old)
+        # What was put in at the same place stands above lines, but below an empty side.
+        count = bisect_right(self._starts, at) if hunk.old else bisect_left(self._starts, at)
+        if count and at < self._ends[count - 1]:
+            return None
+        return self._sums[count]
+
+
+def _is_blob(data: bytes, blob: str) -> bool:
+    """Say whether git's id of some bytes begins with an id that is long enough to count."""
+    if len(blob) < _SHORTEST_BLOB_ID:
+        return False
     header = b"blob %d\0" % len(data)
-    return hashlib.sha1(header + data, usedforsecurity=False).hexdigest()
+    return hashlib.sha1(header + data, usedforsecurity=False).hexdigest().startswith(blob)
 
 
 def _sha256(data: bytes) -> str:

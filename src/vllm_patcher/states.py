@@ -5,10 +5,12 @@ Always true here: these are values; nothing is decided in this module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from .stack import Known
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .stack import Known
 
 APPLIED = "applied"
 UPSTREAM = "upstream"
@@ -25,8 +27,6 @@ UNSUPPORTED = "unsupported"
 SATISFYING = frozenset({APPLIED, UPSTREAM, PRESENT, NOT_NEEDED})
 #: In these states `verify` fails; `unsupported` besides, if named or strict.
 FAILING = frozenset({NOT_APPLIED, PARTIAL, OUTDATED, CONFLICT, BLOCKED})
-#: In these states `apply` has something to do.
-TO_DO = frozenset({NOT_APPLIED, PARTIAL, OUTDATED})
 
 
 class Asked(NamedTuple):
@@ -63,7 +63,8 @@ class Reason(NamedTuple):
 class Finding(NamedTuple):
     """One patch: the state it was found in, the text meant, and why.
 
-    ``offsets`` gives, for each path, how many lines each hunk moved.
+    ``offsets`` gives, for each path, how many lines each hunk moved. ``planned`` says that the
+    plan the finding belongs to brings the patch in.
     """
 
     id: str
@@ -72,8 +73,11 @@ class Finding(NamedTuple):
     patch: Known | None = None
     reasons: tuple[Reason, ...] = ()
     offsets: Mapping[str, tuple[int, ...]] = {}
+    planned: bool = False
 
 
 def after(finding: Finding) -> Finding:
-    """The finding of a patch once its plan to apply has been carried out."""
-    return finding._replace(state=APPLIED, reasons=()) if finding.state in TO_DO else finding
+    """Return the finding of a patch once its plan to apply has been carried out."""
+    if not finding.planned:
+        return finding
+    return finding._replace(state=APPLIED, reasons=(), planned=False)

@@ -9,28 +9,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import catalog as catalogs
 from . import diff, paths, receipt, versions
-from .catalog import Catalog, Patch, Variant
-from .errors import InvalidPatch, UnknownPatch, UnsafePath, UnsupportedVersion
-from .install import Install
+from .errors import (
+    InvalidPatch,
+    UnknownPatch,
+    UnsafePath,
+    UnsupportedVersion,
+    VllmPatchError,
+)
 from .plan import Situation, situation
-from .receipt import Entry
 from .record import Record
 from .stack import Known
 from .states import NOT_NEEDED, UNSUPPORTED, Asked
 from .tree import ReadTree
 
+if TYPE_CHECKING:
+    from .catalog import Catalog, Patch, Variant
+    from .install import Install
+    from .receipt import Entry
+
 _DIFF_SUFFIXES = (".patch", ".diff")
 
 
 class AdHoc(NamedTuple):
-    """A diff that no catalog names: its id and its text."""
+    """A diff that no catalog names: its id, its text, and where that came from, for messages."""
 
     id: str
     text: bytes
+    where: str = ""
 
 
 class Request(NamedTuple):
@@ -80,7 +89,9 @@ class Survey(NamedTuple):
         return _record_path(self.install, path)
 
 
-def survey(install: Install, request: Request, tree: Callable[[str], ReadTree] = ReadTree) -> Survey:
+def survey(
+    install: Install, request: Request, tree: Callable[[str], ReadTree] = ReadTree
+) -> Survey:
     """Read all that a run works with; ``tree`` makes the trees for the folders."""
     return _Reader(install, request, tree).read()
 
@@ -90,9 +101,7 @@ def _record_path(install: Install, path: str) -> str:
 
 
 class _Reader:
-    def __init__(
-        self, install: Install, request: Request, tree: Callable[[str], ReadTree]
-    ) -> None:
+    def __init__(self, install: Install, request: Request, tree: Callable[[str], ReadTree]) -> None:
         self.install = install
         self.request = request
         self.package = tree(install.package)
@@ -112,18 +121,17 @@ class _Reader:
                 hint="--assume-version 0.11.0",
             )
         entries = self._entries()
-        asked = {
-            patch.id: self._ask(patch) for patch in catalogs.order(self.catalog.patches)
-        }
+        asked = {patch.id: self._ask(patch) for patch in catalogs.order(self.catalog.patches)}
+        of_catalog = tuple(asked)
         listed = [self._entry(entry) for entry in entries]
-        named = [self._name(item, asked, listed) for item in self.request.patches]
+        named = self._names(asked, listed)
         self._check_twins()
         here = situation(
             current={path: self.package.read(path) for item in self.known for path in item.paths},
             known=self.known,
             receipt=listed,
             wanted={entry.id: entry.wanted for entry in entries},
-            series=tuple(dict.fromkeys([*asked, *(entry.id for entry in entries), *named])),
+            series=tuple(dict.fromkeys([*of_catalog, *(entry.id for entry in entries), *named])),
             pristine=self._pristine,
         )
         for item in listed:
@@ -185,11 +193,16 @@ class _Reader:
         why = (
             f"no variant for vLLM {self.version}"
             if standing == "in"
-            else f"the version {self.version!r} says nothing and the files are not listed"
+            else f"{self._nameless()}, and the files are not those of a listed release"
         )
         listed = patch.id in self.catalog.lock.patches
         variants = patch.variants if listed else ()
         return self._asked(patch, variants, by="digest", gate=UNSUPPORTED, why=why)
+
+    def _nameless(self) -> str:
+        return (
+            f"the version {self.version!r} says nothing" if self.version else "no version is known"
+        )
 
     def _asked(
         self,
@@ -231,6 +244,7 @@ class _Reader:
         requires: Iterable[str] = (),
         skip: Sequence[str] = (),
         skip_outside: bool = False,
+        from_receipt: bool = False,
     ) -> Known:
         """Parse a text once; the same id and text is the same object."""
         for known in self.known:
@@ -244,8 +258,9 @@ class _Reader:
             skip=skip,
             skip_outside=skip_outside,
         )
-        self.notes += [f"{name}: {note}" for note in parsed.notes]
-        self.notes += [f"{name}: {outside} is outside the package, left out" for outside in resolved.skipped]
+        if not from_receipt:  # it was said when that was applied
+            outside = [f"{path} is outside the package, left out" for path in resolved.skipped]
+            self.notes += [f"{name}: {note}" for note in (*parsed.notes, *outside)]
         files = dict.fromkeys(path for part in resolved.parts for path in (part.path, part.source))
         known = Known(
             id=name,
@@ -269,32 +284,57 @@ class _Reader:
             requires=entry.requires,
             skip=entry.skip,
             skip_outside=entry.skip_outside,
+            from_receipt=True,
         )
 
-    def _name(
-        self, item: str | AdHoc, asked: dict[str, Asked], listed: Sequence[Known]
-    ) -> str:
+    def _names(self, asked: dict[str, Asked], listed: Sequence[Known]) -> list[str]:
+        """Turn all PATCH arguments into ids, or raise one error for all that can't be."""
+        named: list[str] = []
+        errors: list[VllmPatchError] = []
+        for item in self.request.patches:
+            try:
+                named.append(self._name(item, asked, listed))
+            except (InvalidPatch, UnknownPatch, UnsafePath) as error:
+                errors.append(error)
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise type(errors[0])(
+                f"{len(errors)} of the {len(self.request.patches)} named patches can't be used",
+                facts=[line for error in errors for line in _lines(error)],
+                hint=next((error.hint for error in errors if error.hint), None),
+            )
+        return named
+
+    def _name(self, item: str | AdHoc, asked: dict[str, Asked], listed: Sequence[Known]) -> str:
         """Turn one PATCH argument into an id that is asked about."""
         if isinstance(item, str):
             if item in asked or any(known.id == item for known in listed):
                 return item
             item = _adhoc(item, [*asked, *(known.id for known in listed)])
         self._check_id_is_free(item, listed)
-        known = self._know(item.id, item.text, skip_outside=self.request.skip_outside)
+        known = self._know(
+            item.id, item.text, where=item.where, skip_outside=self.request.skip_outside
+        )
         if item.id not in asked:
             asked[item.id] = Asked(id=item.id, candidates=(known,))
         return item.id
 
     def _check_id_is_free(self, item: AdHoc, listed: Sequence[Known]) -> None:
+        if not item.id or not item.id.isprintable() or item.id != item.id.strip():
+            raise InvalidPatch(f"{item.id!r} can't be the id of a patch", hint="add --id NAME")
         texts = [known.text for known in listed if known.id == item.id]
         if item.id in self.by_id:
             patch = self.by_id[item.id]
             texts += [patch.diff_bytes(variant) for variant in patch.variants]
         if (item.id in self.by_id or texts) and item.text not in texts:
+            facts = ["a diff's id is the stem of its file name, unless --id says otherwise"]
+            if item.id not in self.by_id:
+                facts.append(f"to replace the one that is in, revert {item.id} first")
             raise InvalidPatch(
                 f"the id {item.id!r} is known with another text",
-                facts=["a diff's id is the stem of its file name, unless --id says otherwise"],
-                hint=f"--id {item.id}-2, or first: vllm-patch revert {item.id}",
+                facts=facts,
+                hint=f"add --id {item.id}-2",
             )
 
     def _check_twins(self) -> None:
@@ -319,14 +359,22 @@ def _closures(patches: Iterable[Patch]) -> dict[str, frozenset[str]]:
     return closures
 
 
+def _lines(error: VllmPatchError) -> list[str]:
+    return [error.what, *(f"  {fact}" for fact in error.facts)]
+
+
 def _adhoc(path: str, ids: Sequence[str]) -> AdHoc:
     """Read a diff file that was named as a PATCH."""
     stem, suffix = os.path.splitext(os.path.basename(path))
-    if suffix not in _DIFF_SUFFIXES and not os.path.isfile(path):
+    is_diff = suffix in _DIFF_SUFFIXES
+    if not os.path.isfile(path) and not (is_diff and os.path.lexists(path)):
+        close = [stem] if is_diff and stem in ids else _similar(path, ids)
         raise UnknownPatch(
-            f"no patch {path!r}", facts=_similar(path, ids), hint="vllm-patch list"
+            f"no patch {path!r}: there is neither such an id nor such a file",
+            facts=[f"did you mean {name}?" for name in close],
+            hint="vllm-patch list",
         )
-    return AdHoc(id=stem, text=read_diff(path))
+    return AdHoc(id=stem, text=read_diff(path), where=path)
 
 
 def read_diff(path: str) -> bytes:
@@ -341,4 +389,4 @@ def read_diff(path: str) -> bytes:
 def _similar(name: str, ids: Sequence[str]) -> list[str]:
     from difflib import get_close_matches
 
-    return [f"did you mean {close}?" for close in get_close_matches(name, ids, n=3)]
+    return get_close_matches(name, ids, n=3)

@@ -11,14 +11,18 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
+from .bytecode import compiled
 from .errors import Conflict, VllmPatchError, WriteFailed
-from .plan import Edit
 from .record import add_lines, remove_lines
-from .tree import Tree
+
+if TYPE_CHECKING:
+    from .plan import Edit
+    from .tree import Staged, Tree
 
 RECORD = "RECORD"
 LOCK_SECONDS = 60.0
@@ -29,18 +33,23 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVA
 class Change(NamedTuple):
     """What a commit writes.
 
-    ``lines`` are the paths RECORD is to have lines of ours for, ``no_lines`` those it is not to
-    (both as RECORD writes them). ``receipt`` is its name and its bytes afterwards, ``meanwhile``
-    its bytes while files are written; None is no receipt. ``bytecode`` are paths in the package.
+    ``lines`` are the paths of files that RECORD is to have lines of ours for, ``no_lines`` those
+    it is not to (as RECORD writes them). ``receipt`` is the receipt's bytes afterwards,
+    ``meanwhile`` its bytes while files are written; None is no receipt. ``receipt_name`` is its
+    name in the dist-info, ``receipt_line`` its path for RECORD. ``bytecode`` and ``sweep`` are
+    paths in the package: bytecode to be removed, and files in whose folders a killed run may
+    have left something.
     """
 
     edits: Sequence[Edit]
     lines: Sequence[str] = ()
     no_lines: Sequence[str] = ()
     receipt_name: str = ""
+    receipt_line: str = ""
     meanwhile: bytes | None = None
     receipt: bytes | None = None
     bytecode: Sequence[str] = ()
+    sweep: Sequence[str] = ()
 
 
 @contextmanager
@@ -52,7 +61,10 @@ def locked(
     The lock is on the folder itself and leaves nothing behind. Where the file system has no
     locks this warns and goes on.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise WriteFailed(f"{folder} can't be locked: {error.strerror}") from error
     try:
         _wait_for_lock(descriptor, folder, warn, seconds)
         yield
@@ -89,66 +101,144 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
     """Carry a change out, under the lock; on any exception take it back and raise.
 
     ``info`` is the dist-info, None if there is none. Raises Conflict if a file is not what the
-    plan was made on, and WriteFailed.
+    plan was made on, InvalidRecord, UnsafePath and WriteFailed.
     """
     _read_again(package, change)
+    opening, closing = _around(info, change)
+    files = [_Write(package, *edit, "__init__.py") for edit in change.edits]
+    # A file that is renamed must at no moment be nowhere.
+    files.sort(key=lambda write: write.after is None)
     _sweep(package, info, change)
-    _preflight(package, info, change)
-    undo: list[_Undo] = []
+    _preflight(package, change, [*opening, *files, *closing])
+    work = _Work()
     try:
-        for step in _steps(package, info, change):
-            step(undo)
+        for write in opening:
+            work.stage(write)
+            work.publish(write)
+        # A full disk or an owner that can't be kept shows here, before any file has changed.
+        for write in (*files, *closing):
+            work.stage(write)
+        for write in files:
+            work.publish(write)
+        _remove_bytecode(package, change)
+        for write in closing:
+            work.publish(write)
     except BaseException as error:
-        _roll_back(undo, error)
+        work.take_back(error)
         raise
 
 
-class _Undo(NamedTuple):
+class _Write(NamedTuple):
+    """One file, before and after; ``like`` names the file whose looks a new one gets."""
+
     tree: Tree
     path: str
     before: bytes | None
+    after: bytes | None
     like: str
 
 
-def _steps(
-    package: Tree, info: Tree | None, change: Change
-) -> Iterator[Callable[[list[_Undo]], None]]:
-    """The order of a commit, in both directions of travel."""
-    if info is not None:
-        yield lambda undo: _edit_record(info, undo, lambda data: add_lines(data, change.lines))
-        yield lambda undo: _put(info, change.receipt_name, change.meanwhile, undo, like=RECORD)
-    for edit in change.edits:
-        yield lambda undo, edit=edit: _put(  # type: ignore[misc]
-            package, edit.path, edit.after, undo, like="__init__.py"
-        )
-    yield lambda _undo: _remove_bytecode(package, change)
-    if info is not None:
-        yield lambda undo: _put(info, change.receipt_name, change.receipt, undo, like=RECORD)
-        yield lambda undo: _edit_record(
-            info, undo, lambda data: remove_lines(data, change.no_lines)
-        )
+def _around(info: Tree | None, change: Change) -> tuple[list[_Write], list[_Write]]:
+    """What is written before the files of the package, and what after them.
+
+    While there is a receipt RECORD lists it, and while RECORD or the package has a file of ours
+    there is a receipt: so the next run, and an uninstaller, know all that a killed run leaves.
+    """
+    if info is None:
+        return [], []
+    texts = [info.read(RECORD)]
+    for function, lines in (
+        (add_lines, [change.receipt_line] if change.meanwhile is not None else []),
+        (add_lines, change.lines),
+        (remove_lines, change.no_lines),
+        (remove_lines, [change.receipt_line] if change.receipt is None else []),
+    ):
+        last = texts[-1]
+        texts.append(function(last, lines) if last is not None and lines else last)
+    receipt = info.read(change.receipt_name)
+    listed, with_files, without_files, unlisted = (
+        _Write(info, RECORD, before, after, RECORD) for before, after in pairwise(texts)
+    )
+    opening = _Write(info, change.receipt_name, receipt, change.meanwhile, RECORD)
+    closing = _Write(info, change.receipt_name, change.meanwhile, change.receipt, RECORD)
+    return (
+        _that_change([listed, opening, with_files]),
+        _that_change([without_files, closing, unlisted]),
+    )
 
 
-def _put(tree: Tree, path: str, after: bytes | None, undo: list[_Undo], *, like: str) -> None:
-    before = tree.read(path)
-    if before == after:
-        return
-    # Noted first: whoever is interrupted between the two takes back nothing too little.
-    undo.append(_Undo(tree, path, before, like))
-    if after is None:
-        tree.remove(path)
-    else:
-        tree.replace(path, after, like=like)
+def _that_change(writes: Iterable[_Write]) -> list[_Write]:
+    return [write for write in writes if write.before != write.after]
 
 
-def _edit_record(info: Tree, undo: list[_Undo], edit: Callable[[bytes], bytes]) -> None:
-    before = info.read(RECORD)
-    if before is not None:
-        _put(info, RECORD, edit(before), undo, like=RECORD)
+class _Work:
+    """The writes of one commit so far, and the way back."""
+
+    def __init__(self) -> None:
+        self._staged: dict[_Write, Staged] = {}
+        self._published: list[_Write] = []
+
+    def stage(self, write: _Write) -> None:
+        """Get everything ready that can fail, unless the file is to be removed."""
+        if write.after is not None:
+            staged = write.tree.stage(write.path, write.after, like=write.like)
+            self._staged[write] = staged
+
+    def publish(self, write: _Write) -> None:
+        """Make it so."""
+        # Noted first: who is interrupted in between must not take back too little.
+        self._published.append(write)
+        if write.after is None:
+            write.tree.remove(write.path)
+        else:
+            write.tree.publish(self._staged[write])
+            del self._staged[write]
+
+    def take_back(self, error: BaseException) -> None:
+        """Put every file back; if that fails too, raise the exact list of what was not."""
+        for write, staged in self._staged.items():
+            write.tree.discard(staged)
+        lost = [write for write in reversed(self._published) if not _put_back(write)]
+        if lost:
+            what = error.what if isinstance(error, VllmPatchError) else type(error).__name__
+            raise WriteFailed(
+                f"{what}; and these files could not be put back",
+                facts=dict.fromkeys(os.path.join(write.tree.root, write.path) for write in lost),
+                hint="mend the file system, then run the same command again: it finishes the work",
+            ) from error
+        if isinstance(error, VllmPatchError):
+            error.what = f"{error.what}; nothing was changed"
+
+
+def _put_back(write: _Write) -> bool:
+    while True:
+        try:
+            if write.tree.read(write.path) == write.before:
+                return True
+            if write.before is None:
+                write.tree.remove(write.path)
+            else:
+                write.tree.replace(write.path, write.before, like=write.like)
+        except KeyboardInterrupt:
+            # One interrupt is on its way already; a second must not leave half of the files.
+            continue
+        except Exception:  # noqa: BLE001 - whatever it is, the other files must be put back
+            return _is_back(write)
+        else:
+            return True
+
+
+def _is_back(write: _Write) -> bool:
+    try:
+        return write.tree.read(write.path) == write.before
+    except VllmPatchError:
+        return False
 
 
 def _remove_bytecode(package: Tree, change: Change) -> None:
-    for path in change.bytecode:
+    # Asked for again: others may have compiled files since the plan was made.
+    paths = [path for edit in change.edits for path in compiled(package.root, edit.path)]
+    for path in dict.fromkeys([*change.bytecode, *paths]):
         package.remove(path)
 
 
@@ -163,48 +253,31 @@ def _read_again(package: Tree, change: Change) -> None:
 
 
 def _sweep(package: Tree, info: Tree | None, change: Change) -> None:
-    for folder in {os.path.dirname(edit.path): edit.path for edit in change.edits}.values():
-        package.sweep(folder)
+    paths = [*change.sweep, *(edit.path for edit in change.edits)]
+    for path in {os.path.dirname(path): path for path in paths}.values():
+        package.sweep(path)
     if info is not None:
         info.sweep(RECORD)
 
 
-def _preflight(package: Tree, info: Tree | None, change: Change) -> None:
+def _preflight(package: Tree, change: Change, writes: Sequence[_Write]) -> None:
     """Ask for every file before the first is written; raise one error for all that say no."""
-    errors: list[WriteFailed] = []
-    targets = [(package, edit.path) for edit in change.edits]
-    targets += [(package, path) for path in change.bytecode]
-    if info is not None:
-        targets.append((info, RECORD))
-    for tree, path in targets:
+    errors: list[VllmPatchError] = []
+    targets = [
+        (write.tree, write.path, write.like if write.after is not None else None)
+        for write in writes
+    ]
+    targets += [(package, path, None) for path in change.bytecode]
+    for tree, path, like in targets:
         try:
-            tree.preflight(path)
-        except WriteFailed as error:
+            tree.preflight(path, like=like)
+        except VllmPatchError as error:
             errors.append(error)
     if errors:
-        facts = dict.fromkeys(fact for e in errors for fact in (e.what, *e.facts))
         first = errors[0]
-        raise WriteFailed(
+        facts = dict.fromkeys(fact for error in errors for fact in (error.what, *error.facts))
+        raise type(first)(
             f"{first.what}; nothing was changed",
             facts=[fact for fact in facts if fact != first.what],
             hint=first.hint,
         )
-
-
-def _roll_back(undo: Sequence[_Undo], error: BaseException) -> None:
-    """Take back what was done; if that fails too, raise the exact list of what was not."""
-    lost: list[str] = []
-    for item in reversed(undo):
-        try:
-            _put(item.tree, item.path, item.before, [], like=item.like)
-        except (VllmPatchError, OSError):
-            lost.append(os.path.join(item.tree.root, item.path))
-    if lost:
-        what = error.what if isinstance(error, VllmPatchError) else repr(error)
-        raise WriteFailed(
-            f"{what}; and these files could not be put back",
-            facts=lost,
-            hint="mend the file system, then run the same command again: it finishes the work",
-        ) from error
-    if isinstance(error, VllmPatchError):
-        error.what = f"{error.what}; nothing was changed"

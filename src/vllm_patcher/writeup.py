@@ -8,42 +8,73 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from . import bytecode, receipt
-from .plan import Plan
 from .receipt import Entry
-from .stack import Known
-from .survey import Survey
 from .transaction import Change
+
+if TYPE_CHECKING:
+    from .plan import Plan
+    from .stack import Known
+    from .survey import Survey
 
 
 def change_of(here: Survey, plan: Plan) -> Change | None:
     """Work out what to write, or None if all is as the plan wants it already."""
     order = {name: place for place, name in enumerate(here.here.series)}
-    wanted = [_entry(here, patch, "in") for patch in plan.goal]
-    going = {patch.id for patch in (*plan.goal, *plan.out)}
-    wanted += [entry for entry in here.entries if entry.id not in going]
-    leaving = [_entry(here, patch, "out") for patch in plan.out if patch.id not in _ids(wanted)]
-    wanted.sort(key=lambda entry: order[entry.id])
-    during = sorted([*wanted, *leaving], key=lambda entry: order[entry.id])
-    lines, no_lines = _record_lines(here, plan, keeps_receipt=bool(wanted))
+    staying, leaving = _entries(here, plan)
+    staying.sort(key=lambda entry: order[entry.id])
+    during = sorted([*leaving, *staying], key=lambda entry: order[entry.id])
+    lines, no_lines = _file_lines(here, plan)
     change = Change(
         edits=plan.edits,
         lines=lines,
         no_lines=no_lines,
         receipt_name=receipt.NAME,
+        receipt_line=_receipt_line(here),
         meanwhile=receipt.dump(during) if during else None,
-        receipt=receipt.dump(wanted) if wanted else None,
+        receipt=receipt.dump(staying) if staying else None,
         bytecode=_stale_bytecode(here, plan),
+        sweep=tuple(plan.target),
     )
-    return change if _does_anything(here, change, wanted) else None
+    return change if _does_anything(here, change, staying) else None
 
 
-def _ids(entries: Iterable[Entry]) -> set[str]:
-    return {entry.id for entry in entries}
+def _entries(here: Survey, plan: Plan) -> tuple[list[Entry], list[Entry]]:
+    """The receipt's entries that are there afterwards, and those that are on their way out."""
+    going = {patch.id for patch in plan.out}
+    staying = [_entry(here, patch, "in") for patch in plan.goal]
+    ids = {entry.id for entry in staying}
+    # What nobody asked about and is nowhere to be found is not for this run to forget.
+    staying += [
+        entry
+        for entry in here.entries
+        if entry.id not in ids | going and (entry.wanted == "in" or not _is_over(here, entry))
+    ]
+    there = [*plan.found.patches, *plan.found.partial, *here.here.receipt]
+    kept = {(entry.id, entry.text) for entry in staying}
+    leaving = [
+        _entry(here, patch, "out")
+        for patch in dict.fromkeys(there)
+        if (patch.id in ids | going or patch in here.here.receipt)
+        and (patch.id, patch.text) not in kept
+    ]
+    return staying, leaving
+
+
+def _is_over(here: Survey, entry: Entry) -> bool:
+    """Say whether nothing can be left of a patch that an earlier run was taking out."""
+    return all(
+        here.here.found.proven.issuperset(patch.paths)
+        for patch in here.here.receipt
+        if patch.id == entry.id and patch.text == entry.text
+    )
 
 
 def _entry(here: Survey, patch: Known, wanted: str) -> Entry:
+    # A patch does not become an ad-hoc one because this run was given other catalogs.
+    adhoc = {(entry.id, entry.text): entry.adhoc for entry in here.entries}
     return Entry(
         id=patch.id,
         text=patch.text,
@@ -51,51 +82,70 @@ def _entry(here: Survey, patch: Known, wanted: str) -> Entry:
         requires=tuple(sorted(patch.requires)),
         skip=patch.skip,
         skip_outside=patch.skip_outside,
-        adhoc=patch.id in here.adhoc,
+        adhoc=adhoc.get((patch.id, patch.text), patch.id in here.adhoc),
     )
 
 
-def _does_anything(here: Survey, change: Change, wanted: Sequence[Entry]) -> bool:
+def _does_anything(here: Survey, change: Change, staying: Sequence[Entry]) -> bool:
     if change.edits or change.bytecode:
+        return True
+    if any(here.package.leftovers(path) for path in _one_a_folder(change.sweep)):
         return True
     if here.info is None:
         return False
-    if tuple(wanted) != here.entries:
+    if tuple(staying) != here.entries or here.info.leftovers(receipt.NAME):
         return True
     record = here.record
-    return record is not None and (
-        any(not record.lists(path) for path in change.lines)
-        or any(record.listed_without_digest(path) for path in change.no_lines)
+    if record is None:
+        return False
+    lines = [*change.lines, *([change.receipt_line] if staying else [])]
+    no_lines = [*change.no_lines, *([] if staying else [change.receipt_line])]
+    return any(not record.lists(path) for path in lines) or any(
+        record.listed_without_digest(path) for path in no_lines
     )
 
 
-def _record_lines(
-    here: Survey, plan: Plan, *, keeps_receipt: bool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Paths that RECORD is to have lines of ours for, and paths that it is not to."""
-    if here.record is None or here.install.dist_info is None:
-        return (), ()
+def _one_a_folder(paths: Iterable[str]) -> Iterable[str]:
+    return {os.path.dirname(path): path for path in paths}.values()
+
+
+def _receipt_line(here: Survey) -> str:
     info = here.install.dist_info
+    return "" if info is None else f"{os.path.basename(info)}/{receipt.NAME}"
+
+
+def _file_lines(here: Survey, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Paths of files that RECORD is to have lines of ours for, and those it is not to.
+
+    They are the files that a patch has made: the wheel has none there.
+    """
+    info = here.install.dist_info
+    if here.record is None or info is None:
+        return (), ()
+    if os.path.dirname(info) != os.path.dirname(here.install.package):
+        return (), ()
     lines: list[str] = []
     no_lines: list[str] = []
-    receipt_line = f"{os.path.basename(info)}/{receipt.NAME}"
-    (lines if keeps_receipt else no_lines).append(receipt_line)
-    if os.path.dirname(info) == os.path.dirname(here.install.package):
-        for path, data in plan.target.items():
-            recorded = here.record_path(path)
-            if here.record.digest(recorded) is None:
-                (no_lines if data is None else lines).append(recorded)
+    for path, data in plan.target.items():
+        recorded = here.record_path(path)
+        if plan.found.base[path] is None and here.record.digest(recorded) is None:
+            (no_lines if data is None else lines).append(recorded)
     return tuple(lines), tuple(no_lines)
 
 
 def _stale_bytecode(here: Survey, plan: Plan) -> tuple[str, ...]:
-    """All bytecode of files to be changed, and what hides a patch in any other."""
+    """All bytecode of files that change, or are away, and what hides any other of a patch.
+
+    What goes out counts like what comes in: a killed run may have left either.
+    """
     package = here.install.package
-    edited = [edit.path for edit in plan.edits]
-    stale = [name for path in edited for name in bytecode.compiled(package, path)]
-    patched = dict.fromkeys(path for patch in plan.goal for path in patch.paths)
-    for path in patched:
-        if path not in edited:
+    edited = {edit.path for edit in plan.edits}
+    patches = dict.fromkeys([*plan.goal, *plan.out, *plan.found.patches, *here.here.receipt])
+    stale: list[str] = []
+    for path in sorted(edited.union(*(patch.paths for patch in patches))):
+        if path in edited or plan.target[path] is None:
+            stale += bytecode.compiled(package, path)
+        else:
             hiding = bytecode.hiding(package, path)
             stale += [os.path.relpath(name, package) for name in hiding]
     return tuple(stale)

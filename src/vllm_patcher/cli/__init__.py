@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 
 from vllm_patcher import __version__
-from vllm_patcher.errors import UnknownPatch, VllmPatchError
 
-from .shell import EXIT_BUG, EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, Output
+from .shell import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 
-_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class _Verbs(click.Group):
@@ -24,10 +24,14 @@ class _Verbs(click.Group):
 
     NAMES = ("apply", "verify", "revert", "status", "list", "show", "diff", "where")
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own
         return list(self.NAMES)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's own
+        name: str,
+    ) -> click.Command | None:
         if name not in self.NAMES:
             return None
         from . import verbs
@@ -38,7 +42,7 @@ class _Verbs(click.Group):
 @click.command(cls=_Verbs, context_settings=_CONTEXT)
 @click.version_option(__version__, prog_name="vllm-patch", message="%(prog)s %(version)s")
 def vllm_patch() -> None:
-    """Apply, verify and revert versioned patches of an installed vLLM.
+    r"""Apply, verify and revert versioned patches of an installed vLLM.
 
     \b
     In a Dockerfile:  RUN vllm-patch apply
@@ -50,10 +54,12 @@ def main() -> None:
     """Run the command line and end the process with its exit code."""
     code = run(sys.argv[1:])
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Nothing may be flushed to the closed pipe again when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except OSError:
+        # The interpreter would try again at its end, and put an exit code of its own.
+        os._exit(code)
     sys.exit(code)
 
 
@@ -61,6 +67,12 @@ def run(arguments: list[str]) -> int:
     """Run the command line and return the exit code."""
     output = Output()
     try:
+        if not arguments:
+            # Not click's own way: its releases differ in the exit code, and a build that says
+            # no verb must not pass.
+            context = click.Context(vllm_patch, info_name="vllm-patch", **_CONTEXT)
+            click.echo(vllm_patch.get_help(context), err=True)
+            return EXIT_USAGE
         result = vllm_patch.main(arguments, prog_name="vllm-patch", standalone_mode=False)
     except click.UsageError as error:
         error.show()
@@ -71,10 +83,11 @@ def run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         output.error_line("interrupted")
         return EXIT_INTERRUPTED
-    except VllmPatchError as error:
-        output.error(error)
-        return EXIT_USAGE if isinstance(error, UnknownPatch) else EXIT_REFUSED
-    except BrokenPipeError:
+    except SystemExit:
+        # This is how click ends where nobody reads its help.
+        return EXIT_OK
+    except OSError as error:
+        output.error_line(error.strerror or str(error))
         return EXIT_REFUSED
     except Exception:  # noqa: BLE001 - what is no error of ours is a bug, and must say so
         import traceback

@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from .shell import Output
+
+if TYPE_CHECKING:
+    from vllm_patcher.survey import AdHoc, Request
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -31,11 +34,22 @@ def options(*groups: Iterable[Callable[[Any], Any]]) -> Callable[[_F], _F]:
 
 
 SHOW = (
-    click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text"),
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        help="How to print results; JSON is one object a line, one line an install.",
+    ),
     click.option("--json", "json_", is_flag=True, help="The same as --format json."),
-    click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto"),
-    click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
-    click.option("-v", "--verbose", is_flag=True, help="Print details of what is clean too."),
+    click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        help="Colour the text.  [NO_COLOR, FORCE_COLOR]",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only."),
+    click.option("-v", "--verbose", is_flag=True, help="Print files, digests and moved hunks too."),
 )
 CATALOG = (
     click.option(
@@ -43,7 +57,7 @@ CATALOG = (
         "catalogs",
         multiple=True,
         metavar="DIR",
-        help="A catalog to use besides the built-in one. [VLLM_PATCH_CATALOG]",
+        help="A catalog to use besides the built-in one; repeatable.  [VLLM_PATCH_CATALOG]",
     ),
     click.option("--no-builtin", is_flag=True, help="Leave the built-in catalog out."),
 )
@@ -53,15 +67,23 @@ INSTALL = (
         "pythons",
         multiple=True,
         metavar="EXE_OR_VENV",
-        help="The interpreter or environment whose vLLM is meant; repeat for several.",
+        help="The interpreter or environment whose vLLM is meant; repeatable.",
     ),
     click.option("--site-packages", metavar="DIR", help="The folder that holds vllm/."),
     click.option("--assume-version", metavar="V", help="Take vLLM to be this release."),
     click.option("--allow-editable", is_flag=True, help="Work on an editable install too."),
 )
 CHOICE = (
-    click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS)),
-    click.option("--cve", "cves", multiple=True, metavar="ID"),
+    click.option(
+        "--kind",
+        "kinds",
+        multiple=True,
+        type=click.Choice(KINDS),
+        help="Only patches of this kind; repeatable.",
+    ),
+    click.option(
+        "--cve", "cves", multiple=True, metavar="ID", help="Only patches for a CVE; repeatable."
+    ),
 )
 DIFFS = (
     click.option("--id", "name", metavar="NAME", help="The id of the one diff that is given."),
@@ -106,11 +128,11 @@ class Common(NamedTuple):
         named = os.environ.get("VLLM_PATCH_CATALOG", "")
         return self.catalogs or tuple(folder for folder in named.split(os.pathsep) if folder)
 
-    def requests(self, patches: tuple[str, ...] = ()) -> list[Any]:
+    def requests(self, patches: tuple[str, ...] = ()) -> list[Request]:
         """One request for each install that is meant."""
         from vllm_patcher.survey import Request
 
-        if self.pythons and self.site_packages is not None and len(self.pythons) > 1:
+        if self.site_packages is not None and len(self.pythons) > 1:
             raise click.UsageError("--site-packages goes with one --python at most")
         if patches and (self.kinds or self.cves):
             raise click.UsageError("--kind and --cve choose patches; name none besides")
@@ -132,7 +154,7 @@ class Common(NamedTuple):
         ]
 
 
-def _items(patches: tuple[str, ...], name: str | None) -> tuple[Any, ...]:
+def _items(patches: tuple[str, ...], name: str | None) -> tuple[str | AdHoc, ...]:
     """PATCH arguments as the library takes them; standard input is read here."""
     if name is None and "-" not in patches:
         return patches
@@ -143,5 +165,7 @@ def _items(patches: tuple[str, ...], name: str | None) -> tuple[Any, ...]:
     if len(patches) != 1:
         raise click.UsageError("--id names one diff; give exactly one PATCH with it")
     if patches[0] == "-":
-        return (AdHoc(id=name, text=sys.stdin.buffer.read()),)
-    return (AdHoc(id=name, text=read_diff(patches[0])),)
+        if sys.stdin is None:
+            raise click.UsageError("standard input is closed")
+        return (AdHoc(id=name, text=sys.stdin.buffer.read(), where="standard input"),)
+    return (AdHoc(id=name, text=read_diff(patches[0]), where=patches[0]),)

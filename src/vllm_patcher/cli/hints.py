@@ -1,0 +1,85 @@
+"""Hints that can be pasted: the library's, with the options of the command line at hand.
+
+Always true here: a hint that is no command of this program is left as it is, and no option is
+added that the hint has already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from .options import Common
+
+_PROGRAM = "vllm-patch"
+#: The library's word for "this command again"; what it adds says which install is meant.
+_AGAIN = ("apply --python ", "apply --site-packages ", "apply --allow-editable ")
+_USES_INSTALL = frozenset({"apply", "verify", "revert", "status", "diff", "where"})
+_USES_NO_CATALOG = frozenset({"where"})
+
+
+class Call(NamedTuple):
+    """The command line at hand.
+
+    ``flags`` are the options that only this verb has; ``python`` is the one of the installs that
+    is being worked on.
+    """
+
+    verb: str
+    options: Common
+    patches: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    python: str | None = None
+
+    def hint(self, hint: str) -> str:
+        """Make a hint of the library one that can be pasted here."""
+        program, _, command = hint.partition(" ")
+        if program != _PROGRAM:
+            return hint
+        verb, _, rest = command.partition(" ")
+        if command.startswith(_AGAIN):
+            again = (*self.patches, *self.flags)
+            return _joined(
+                self.verb, again, self._chosen(), self._catalogs(), self._assumed(), rest=rest
+            )
+        words = [*self.patches, *self._chosen()] if command == "apply" else rest.split()
+        catalogs = () if verb in _USES_NO_CATALOG else self._catalogs()
+        return _joined(verb, words, catalogs, self._install() if verb in _USES_INSTALL else ())
+
+    def _chosen(self) -> Iterator[str]:
+        if self.options.name is not None:
+            yield from ("--id", self.options.name)
+        if self.options.skip_outside:
+            yield "--skip-outside"
+        for kind in self.options.kinds:
+            yield from ("--kind", kind)
+        for cve in self.options.cves:
+            yield from ("--cve", cve)
+
+    def _catalogs(self) -> Iterator[str]:
+        for folder in self.options.catalogs:
+            yield from ("--catalog", folder)
+        if self.options.no_builtin:
+            yield "--no-builtin"
+
+    def _install(self) -> Iterator[str]:
+        if self.python is not None:
+            yield from ("--python", self.python)
+        if self.options.site_packages is not None:
+            yield from ("--site-packages", self.options.site_packages)
+        if self.options.allow_editable:
+            yield "--allow-editable"
+        yield from self._assumed()
+
+    def _assumed(self) -> Iterator[str]:
+        if self.options.assume_version is not None:
+            yield from ("--assume-version", self.options.assume_version)
+
+
+def _joined(verb: str, *parts: Iterable[str], rest: str = "") -> str:
+    from shlex import join
+
+    line = join([_PROGRAM, verb, *(word for part in parts for word in part)])
+    return f"{line} {rest}" if rest else line

@@ -1,0 +1,96 @@
+"""What stands against a target once all patches are laid: reasons that belong to no one patch.
+
+Always true here: no patch is judged; a target that draws no objection is Python where the base
+was, and can be taken apart again into the base and the patches of the goal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .explain import describe, does_not_compile
+from .identify import identify
+from .states import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from .identify import Found, Unit
+    from .situation import Situation
+    from .stack import Known, Problem, Stack, Tree
+
+
+def no_longer_fitting(
+    unfit: Iterable[tuple[Known, Sequence[Problem]]],
+    *,
+    changing: Collection[Unit],
+    coming: Sequence[Known],
+    going: Sequence[Known],
+) -> Iterable[Reason]:
+    """Object to losing a patch that is in because it has no place any more.
+
+    ``changing`` are the units whose patches change, ``coming`` and ``going`` those patches.
+    """
+    for patch, problems in unfit:
+        if any(not unit.isdisjoint(patch.paths) for unit in changing):
+            yield Reason(what=f"{patch.id}, which is in, {_why(patch, coming, going)}")
+            yield from (describe(problem) for problem in problems)
+
+
+def _why(patch: Known, coming: Iterable[Known], going: Iterable[Known]) -> str:
+    def names(patches: Iterable[Known]) -> str:
+        touching = (other for other in patches if not set(patch.paths).isdisjoint(other.paths))
+        return ", ".join(dict.fromkeys(other.id for other in touching))
+
+    without, beside = names(going), names(coming)
+    words = (f" without {without}" if without else "") + (f" beside {beside}" if beside else "")
+    return f"would not fit{words}" if words else "would not fit any more"
+
+
+def not_exact(found: Found, stack: Stack, goal: Iterable[Known]) -> Iterable[Reason]:
+    """Object to files RECORD does not prove, and to hunks that moved on one that is not listed."""
+    for patch in goal:
+        for path in patch.paths:
+            placements = stack.placements.get((patch.id, path), ())
+            moved = max((placement.offset for placement in placements), key=abs, default=0)
+            if path not in found.proven:
+                yield Reason(what="--exact: the file is not proven by RECORD", path=path)
+            elif moved and not stack.listed(patch, path):
+                what = f"--exact: a hunk of {patch.id} moved {moved:+} lines"
+                yield Reason(what=what, path=path)
+
+
+def not_compiling(here: Situation, target: Tree) -> Iterable[Reason]:
+    """Object to sources that would stop compiling."""
+    base = here.found.base
+    for unit in here.found.units:
+        # A renamed file was another one before.
+        others = [base[path] for path in sorted(unit) if base[path] is not None]
+        for path in sorted(unit):
+            if target[path] != here.current[path]:
+                before = base[path] if base[path] is not None else next(iter(others), None)
+                reason = does_not_compile(path, before, target[path])
+                if reason is not None:
+                    yield reason
+
+
+def not_taken_apart(
+    here: Situation,
+    target: Tree,
+    *,
+    on: Mapping[str, Collection[Known]],
+    receipt: Sequence[Known],
+) -> Iterable[Reason]:
+    """Object to a target that the same code could not identify afterwards.
+
+    ``on`` gives for each path to look at the patches that are to be found there; ``receipt``
+    lists what the receipt will.
+    """
+    again = identify(target, here.known, receipt, here.pristine)
+    for path, patches in on.items():
+        lost = [patch for patch in patches if patch not in again.on(path)]
+        if again.base[path] != here.found.base[path] or set(again.on(path)).difference(patches):
+            yield Reason(what="the result could not be taken apart again", path=path)
+        elif lost:
+            names = " and ".join(patch.id for patch in lost)
+            yield Reason(what=f"nothing in the result would show that {names} is in", path=path)

@@ -1,0 +1,638 @@
+"""The verbs as functions: what they return, what they raise, and what is on disk afterwards."""
+
+from __future__ import annotations
+
+import os
+import py_compile
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scenes import FILES, STATS, STATS_TEXT, changed, diff, entry, make_scene, patch, write_catalog
+from vllm_patcher import operations, results
+from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
+from vllm_patcher.results import Refused, Report
+from vllm_patcher.survey import AdHoc, Request
+from vllm_patcher.tree import ReadTree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scenes import Scene
+
+ONE = entry("one", patch(a05="50"))
+TWO = entry("two", patch(b05="50"))
+WITH_ONE = changed(FILES["a.py"], a05="50")
+FIX = AdHoc(id="fix", text=patch(a15="150"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    write_catalog(tmp_path / "catalog", ONE, TWO)
+    return make_scene(tmp_path)
+
+
+def request(scene: Scene, *patches: str | AdHoc, **more: Any) -> Request:
+    given = {"builtin": False, "catalogs": (str(scene.root / "catalog"),), **more}
+    return Request(patches=patches, site_packages=str(scene.site), **given)
+
+
+def states(report: Report) -> dict[str, str]:
+    return {outcome.id: outcome.state for outcome in report.patches}
+
+
+def refused(caught: pytest.ExceptionInfo[Refused]) -> list[tuple[str, str, str]]:
+    """What a refusal says: the code, the patch and the first fact, or else what, of each error."""
+    return [
+        (error.code, error.patch, error.facts[0] if error.patch and error.facts else error.what)
+        for error in caught.value.errors
+    ]
+
+
+class TestApply:
+    def test_it_brings_all_in(self, scene: Scene) -> None:
+        report = operations.apply(request(scene))
+        assert states(report) == {"one": "applied", "two": "applied"}
+        assert [outcome.was for outcome in report.patches] == ["not-applied", "not-applied"]
+        assert report.wrote
+        assert report.ok
+        assert (scene.package / "a.py").read_bytes() == WITH_ONE
+        assert scene.receipt.is_file()
+
+    def test_again_it_does_nothing(self, scene: Scene) -> None:
+        operations.apply(request(scene))
+        before = scene.everything()
+        report = operations.apply(request(scene))
+        assert states(report) == {"one": "applied", "two": "applied"}
+        assert (report.wrote, report.edits) == (False, ())
+        assert scene.everything() == before
+
+    def test_all_or_nothing_and_all_reasons(self, scene: Scene) -> None:
+        for path in FILES:
+            (scene.package / path).write_bytes(FILES[path].replace(b"5 = 5", b"5 = five"))
+        before = scene.everything()
+        with pytest.raises(Refused, match=r"2 of 3 patches can't be applied; nothing") as caught:
+            operations.apply(request(scene, "one", "two", FIX))
+        assert [(code, name) for code, name, _ in refused(caught)] == [
+            ("conflict", "one"),
+            ("conflict", "two"),
+        ]
+        assert caught.value.hint == "vllm-patch show one"
+        assert states(caught.value.report)["fix"] == "not-applied"
+        assert scene.everything() == before
+
+    def test_where_there_is_one_patch_it_is_named(self, scene: Scene) -> None:
+        (scene.package / "a.py").write_bytes(FILES["a.py"].replace(b"5 = 5", b"5 = five"))
+        with pytest.raises(Refused, match=r"^one can't be applied; nothing was changed$"):
+            operations.apply(request(scene, "one"))
+
+    def test_what_is_required_comes_with_it(self, tmp_path: Path) -> None:
+        write_catalog(
+            tmp_path / "catalog",
+            entry("base", patch(a05="50"), default=False),
+            entry("middle", patch(a10="50"), requires=["base"], default=False),
+            entry("top", patch(a15="50"), requires=["middle"], default=False),
+        )
+        scene = make_scene(tmp_path)
+        assert operations.apply(request(scene)).patches == ()
+        report = operations.apply(request(scene, "top"))
+        assert states(report) == dict.fromkeys(["base", "middle", "top"], "applied")
+        assert [outcome.named for outcome in report.patches] == [False, False, True]
+
+    def test_without_names_what_was_applied_before_is_looked_after(self, scene: Scene) -> None:
+        operations.apply(request(scene, FIX))
+        (scene.package / "a.py").write_bytes(FILES["a.py"])
+        report = operations.apply(request(scene))
+        assert states(report) == {"one": "applied", "two": "applied", "fix": "applied"}
+
+    def test_a_conflicting_patch_stands_in_its_way(self, tmp_path: Path) -> None:
+        write_catalog(
+            tmp_path / "catalog",
+            entry("one", patch(a05="50")),
+            entry("other", patch(b05="50"), conflicts=["one"], default=False),
+            entry("third", patch(b15="50"), requires=["other"], default=False),
+        )
+        scene = make_scene(tmp_path)
+        operations.apply(request(scene))
+        with pytest.raises(Refused) as caught:
+            operations.apply(request(scene, "third"))
+        assert refused(caught) == [
+            ("conflict", "other", "conflicts with one, which is in"),
+            ("conflict", "third", "requires other, which is blocked"),
+        ]
+        assert [error.hint for error in caught.value.errors] == [
+            "vllm-patch revert one",
+            "vllm-patch status",
+        ]
+
+    def test_it_adopts_what_another_tool_has_put_in(self, scene: Scene) -> None:
+        (scene.package / "a.py").write_bytes(WITH_ONE)
+        report = operations.apply(request(scene, "one"))
+        assert states(report) == {"one": "applied"}
+        assert (report.wrote, report.edits) == (True, ())
+        operations.revert(request(scene))
+        assert (scene.package / "a.py").read_bytes() == FILES["a.py"]
+
+    def test_a_result_that_does_not_compile_is_refused(self, scene: Scene) -> None:
+        with pytest.raises(Refused) as caught:
+            operations.apply(request(scene, AdHoc(id="x", text=patch(a05="("))))
+        assert refused(caught) == [
+            ("conflict", "", "the patched file would not compile: '(' was never closed")
+        ]
+        assert caught.value.what == "x can't be applied; nothing was changed"
+
+    def test_a_file_that_python_would_never_read_is_refused(self, scene: Scene) -> None:
+        (scene.package / "a.abi3.so").write_bytes(b"")
+        with pytest.raises(Refused) as caught:
+            operations.apply(request(scene))
+        assert refused(caught) == [
+            ("unsafe-path", "", "Python would never read vllm/a.py"),
+        ]
+
+    def test_without_a_dist_info_a_diff_has_no_home(self, tmp_path: Path) -> None:
+        write_catalog(tmp_path / "catalog", ONE)
+        scene = make_scene(tmp_path, dist_info=False)
+        with pytest.raises(Refused) as caught:
+            operations.apply(request(scene, FIX))
+        assert refused(caught) == [
+            ("no-vllm", "fix", "fix can't be kept track of: this vLLM has no dist-info")
+        ]
+        assert operations.apply(request(scene, "one", assume_version="0.11.0")).wrote
+
+    def test_exact(self, scene: Scene) -> None:
+        moved = patch(a05="50").replace(b"@@ -2,7 +2,7 @@", b"@@ -1,7 +1,7 @@")
+        with pytest.raises(Refused) as caught:
+            operations.apply(request(scene, AdHoc(id="x", text=moved)), exact=True)
+        assert refused(caught) == [("conflict", "", "--exact: a hunk of x moved +1 lines")]
+        (scene.package / "b.py").write_bytes(FILES["b.py"] + b"# more\n")
+        with pytest.raises(Refused) as caught:
+            operations.apply(request(scene), exact=True)
+        assert refused(caught) == [("conflict", "", "--exact: the file is not proven by RECORD")]
+        assert operations.apply(request(scene, "one"), exact=True).wrote
+
+    def test_one_reason_for_two_patches_is_said_once(self, tmp_path: Path) -> None:
+        write_catalog(tmp_path / "catalog", ONE, entry("two", patch(a15="50")))
+        scene = make_scene(tmp_path, record=False)
+        with pytest.raises(Refused) as caught:
+            operations.apply(request(scene), exact=True)
+        assert len(caught.value.errors) == 1
+
+
+class TestVersions:
+    @pytest.mark.parametrize("names", [(), ("one",)])
+    def test_one_that_says_nothing_is_refused(self, tmp_path: Path, names: tuple[str, ...]) -> None:
+        write_catalog(tmp_path / "catalog", ONE)
+        scene = make_scene(tmp_path, version="0.1.dev1+gabc")
+        with pytest.raises(Refused) as caught:
+            operations.apply(request(scene, *names))
+        ((code, name, _),) = refused(caught)
+        assert (code, name) == ("unsupported-version", "one")
+        assert caught.value.hint is not None
+        assert "--assume-version" in caught.value.hint
+        assert operations.apply(request(scene, *names, assume_version="0.11.0")).wrote
+
+    def test_it_is_refused_although_a_diff_is_in(self, tmp_path: Path) -> None:
+        write_catalog(tmp_path / "catalog", ONE)
+        scene = make_scene(tmp_path, version="0.1.dev1+gabc")
+        operations.apply(request(scene, FIX))
+        with pytest.raises(Refused):
+            operations.apply(request(scene))
+
+    def test_others_are_passed_over_and_counted(self, tmp_path: Path) -> None:
+        write_catalog(tmp_path / "catalog", ONE, entry("new", patch(b05="1"), affects=">=0.12"))
+        report = operations.apply(request(make_scene(tmp_path)))
+        assert states(report) == {"one": "applied"}
+        assert report.passed_over == 1
+
+    def test_one_that_is_named_and_not_needed_is_success(self, tmp_path: Path) -> None:
+        write_catalog(tmp_path / "catalog", ONE)
+        scene = make_scene(tmp_path, version="0.12.0")
+        report = operations.apply(request(scene, "one"))
+        assert states(report) == {"one": "not-needed"}
+        assert report.patches[0].reasons[0].what == "vLLM 0.12.0 is outside >=0.8.0,<0.11.1"
+        assert operations.verify(request(scene, "one")).ok
+        assert not report.wrote
+
+    def test_one_that_is_upstream_is_success_and_stays(self, tmp_path: Path) -> None:
+        write_catalog(tmp_path / "catalog", ONE)
+        scene = make_scene(tmp_path, files={"a.py": WITH_ONE})
+        before = scene.everything()
+        for verb in (operations.apply, operations.verify, operations.revert):
+            report = verb(request(scene, "one"))
+            assert states(report) == {"one": "upstream"}
+            assert report.ok
+        assert scene.everything() == before
+
+    def test_no_diff_for_this_version(self, tmp_path: Path) -> None:
+        write_catalog(
+            tmp_path / "catalog",
+            entry("one", b"", variants=[(">=0.8.0,<0.11", ONE["variants"][0][1])]),
+        )
+        scene = make_scene(tmp_path)
+        report = operations.verify(request(scene))
+        assert (states(report), report.ok) == ({"one": "unsupported"}, True)
+        assert not operations.verify(request(scene), strict=True).ok
+        assert not operations.verify(request(scene, "one")).ok
+        assert not operations.apply(request(scene)).wrote
+        with pytest.raises(Refused) as caught:
+            operations.apply(request(scene, "one"))
+        assert caught.value.hint == "vllm-patch show one"
+
+
+class TestPreview:
+    def test_it_says_what_apply_would_do_and_writes_nothing(self, scene: Scene) -> None:
+        before = scene.everything()
+        report = operations.preview(request(scene, "one"))
+        assert scene.everything() == before
+        assert states(report) == {"one": "not-applied"}
+        assert [(edit.path, edit.after) for edit in report.edits] == [("a.py", WITH_ONE)]
+        assert not report.wrote
+
+    def test_it_raises_what_apply_would(self, scene: Scene) -> None:
+        with pytest.raises(Refused):
+            operations.preview(request(scene, AdHoc(id="x", text=patch(a05="("))))
+
+
+class TestVerify:
+    def test_it_says_no_and_yes(self, scene: Scene) -> None:
+        report = operations.verify(request(scene))
+        assert not report.ok
+        assert [failure.what for failure in report.failures] == ["2 of 2 patches are not in"]
+        operations.apply(request(scene))
+        assert operations.verify(request(scene)).ok
+
+    def test_it_looks_at_all_that_was_applied_besides_the_named(self, scene: Scene) -> None:
+        operations.apply(request(scene, FIX))
+        report = operations.verify(request(scene, "one"))
+        assert states(report) == {"one": "not-applied", "fix": "applied"}
+
+    @pytest.mark.parametrize(
+        ("damage", "state"),
+        [
+            ({"a.py": FILES["a.py"]}, "partial"),
+            ({"a.py": FILES["a.py"], "b.py": FILES["b.py"]}, "not-applied"),
+            ({"a.py": WITH_ONE.replace(b"50", b"51")}, "conflict"),
+            ({"a.py": None}, "conflict"),
+        ],
+    )
+    def test_what_was_applied_and_is_no_longer_whole(
+        self, tmp_path: Path, damage: dict[str, bytes | None], state: str
+    ) -> None:
+        write_catalog(tmp_path / "catalog", entry("both", patch(a05="50", b05="50")))
+        scene = make_scene(tmp_path)
+        operations.apply(request(scene))
+        for path, data in damage.items():
+            if data is None:
+                (scene.package / path).unlink()
+            else:
+                (scene.package / path).write_bytes(data)
+        report = operations.verify(request(scene))
+        assert states(report) == {"both": state}
+        assert not report.ok
+        hint = "vllm-patch show both" if state == "conflict" else "vllm-patch apply"
+        assert report.failures[0].hint == hint
+
+    def test_another_revision(self, scene: Scene) -> None:
+        operations.apply(request(scene))
+        write_catalog(scene.root / "catalog", entry("one", patch(a05="51")), TWO)
+        assert states(operations.verify(request(scene))) == {"one": "outdated", "two": "applied"}
+        operations.apply(request(scene))
+        assert (scene.package / "a.py").read_bytes() == changed(FILES["a.py"], a05="51")
+        assert operations.verify(request(scene)).ok
+
+    def test_old_bytecode_that_would_run(self, scene: Scene) -> None:
+        source = scene.package / "a.py"
+        unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        compiled = py_compile.compile(str(source), doraise=True, invalidation_mode=unchecked)
+        assert compiled is not None
+        old = source.with_name("old.pyc")
+        shutil.copy(compiled, old)
+        operations.apply(request(scene))
+        os.makedirs(os.path.dirname(compiled), exist_ok=True)
+        shutil.move(old, compiled)
+        report = operations.verify(request(scene))
+        assert [failure.code for failure in report.failures] == ["stale-bytecode"]
+        assert report.failures[0].facts == (compiled,)
+        report = operations.apply(request(scene))
+        assert (report.wrote, report.edits, report.hiding) == (True, (), ())
+        assert operations.verify(request(scene)).ok
+
+    def test_a_file_that_python_takes_before_it(self, scene: Scene) -> None:
+        operations.apply(request(scene))
+        (scene.package / "a.abi3.so").write_bytes(b"")
+        report = operations.verify(request(scene))
+        assert [failure.code for failure in report.failures] == ["shadowed-source"]
+
+    def test_strict_wants_every_file_proven(self, scene: Scene) -> None:
+        (scene.package / "a.py").write_bytes(FILES["a.py"] + b"# more\n")
+        operations.apply(request(scene))
+        assert operations.verify(request(scene)).ok
+        report = operations.verify(request(scene), strict=True)
+        assert [(one.code, one.facts) for one in report.failures] == [
+            ("modified-file", (f"{scene.package}/a.py: modified",))
+        ]
+
+    def test_it_works_without_the_right_to_write(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        operations.apply(request(scene))
+
+        def locked(*_: object, **__: object) -> None:
+            raise AssertionError("verify takes no lock")
+
+        monkeypatch.setattr(operations, "locked", locked)
+        monkeypatch.setattr(operations, "commit", locked)
+        monkeypatch.setattr(operations, "Tree", locked)
+        assert operations.verify(request(scene)).ok
+        assert operations.status(request(scene)).ok
+        assert operations.preview(request(scene)).ok
+        assert operations.changes(request(scene)).edits
+
+    def test_a_shared_file_that_nothing_explains_may_be_in_the_cache(self, scene: Scene) -> None:
+        target = scene.package / "a.py"
+        target.write_bytes(FILES["a.py"] + b"# more\n")
+        assert operations.verify(request(scene)).notes == ()
+        os.link(target, scene.root / "in-the-cache")
+        (note,) = operations.verify(request(scene)).notes
+        assert str(target) in note
+        assert "uv cache clean vllm" in note
+
+
+class TestProbe:
+    def catalog(self, scene: Scene, source: str, **more: Any) -> None:
+        write_catalog(scene.root / "catalog", {**ONE, "probe": source, **more}, TWO)
+
+    @pytest.mark.parametrize(
+        ("source", "answer", "what"),
+        [
+            ("", "absent", None),
+            ("exit(1)", "present", "the probe of one finds the fault"),
+            ("exit(77)", "unknown", "the probe of one can't tell"),
+        ],
+    )
+    def test_what_it_says_counts(
+        self, scene: Scene, source: str, answer: str, what: str | None
+    ) -> None:
+        self.catalog(scene, source)
+        operations.apply(request(scene))
+        assert operations.verify(request(scene)).ok
+        report = operations.verify(request(scene), probe=True)
+        one, two = report.patches
+        assert one.probe is not None
+        assert one.probe.answer == answer
+        assert two.probe is None
+        assert [failure.what for failure in report.failures] == ([what] if what else [])
+
+    def test_it_runs_too_where_the_patch_is_not_in(self, scene: Scene) -> None:
+        self.catalog(scene, "exit(1)")
+        report = operations.verify(request(scene, "one"), probe=True)
+        assert report.patches[0].probe is not None
+        assert [failure.what for failure in report.failures] == ["one is not in"]
+
+    def test_it_runs_only_when_asked_for(self, scene: Scene, tmp_path: Path) -> None:
+        trace = tmp_path / "trace"
+        self.catalog(scene, f"open({str(trace)!r}, 'w')")
+        operations.apply(request(scene))
+        operations.verify(request(scene))
+        assert not trace.exists()
+        operations.verify(request(scene), probe=True)
+        assert trace.exists()
+
+    def test_the_interpreter_of_the_install_runs_it(self, scene: Scene, tmp_path: Path) -> None:
+        python = tmp_path / "bin" / "python"
+        python.parent.mkdir()
+        python.write_text("#!/bin/sh\necho $#: $5 from $0\n")
+        python.chmod(0o755)
+        self.catalog(scene, "")
+        site = tmp_path / "lib" / "python3.11" / "site-packages"
+        site.parent.mkdir(parents=True)
+        scene.site.rename(site)
+        report = operations.verify(request(scene)._replace(site_packages=str(site)), probe=True)
+        assert report.patches[0].probe is not None
+        assert str(python) in report.patches[0].probe.line
+
+    def test_the_two_of_the_built_in_catalog(self, scene: Scene) -> None:
+        built_in = Request(site_packages=str(scene.site))
+        answers = []
+        for names in ([], ["lora-finish-request"], ["lora-waiting-leak"]):
+            if names:
+                operations.apply(built_in._replace(patches=tuple(names)))
+            report = operations.verify(built_in, probe=True)
+            answers.append([item.probe.answer for item in report.patches if item.probe])
+        assert answers == [["present", "present"], ["absent", "present"], ["absent", "absent"]]
+
+
+class TestRevert:
+    def test_all_that_is_in_goes_out_to_the_byte(self, scene: Scene) -> None:
+        before = scene.everything()
+        operations.apply(request(scene, "one", "two", FIX))
+        report = operations.revert(request(scene))
+        assert states(report) == dict.fromkeys(["one", "two", "fix"], "not-applied")
+        assert {outcome.was for outcome in report.patches} == {"applied"}
+        assert report.wrote
+        assert scene.everything() == before
+
+    def test_one_of_several(self, scene: Scene) -> None:
+        operations.apply(request(scene, "one", "two", FIX))
+        operations.revert(request(scene, "fix"))
+        assert (scene.package / "a.py").read_bytes() == WITH_ONE
+        assert operations.verify(request(scene)).ok
+
+    def test_what_is_not_in_is_success(self, scene: Scene) -> None:
+        report = operations.revert(request(scene, "one"))
+        assert states(report) == {"one": "not-applied"}
+        assert not report.wrote
+        assert operations.revert(request(scene)).patches == ()
+
+    def test_what_others_require_stays_unless_they_go_too(self, tmp_path: Path) -> None:
+        top = entry("top", patch(a15="50"), requires=["one"])
+        write_catalog(tmp_path / "catalog", ONE, top)
+        scene = make_scene(tmp_path)
+        before = scene.everything()
+        operations.apply(request(scene))
+        with pytest.raises(Refused) as caught:
+            operations.revert(request(scene, "one"))
+        assert refused(caught) == [("conflict", "one", "top requires it")]
+        assert caught.value.hint == "vllm-patch revert --with-dependents one"
+        operations.revert(request(scene, "one"), with_dependents=True)
+        assert scene.everything() == before
+
+    def test_what_nobody_can_prove_stays(self, scene: Scene) -> None:
+        both = changed(WITH_ONE, a20="7")
+        (scene.package / "a.py").write_bytes(both)
+        assert states(operations.verify(request(scene, "one"))) == {"one": "present"}
+        assert operations.revert(request(scene)).patches == ()
+        with pytest.raises(Refused) as caught:
+            operations.revert(request(scene, "one"))
+        assert caught.value.report.patches[0].state == "present"
+        assert (scene.package / "a.py").read_bytes() == both
+
+    def test_a_line_of_ours_that_another_hand_has_changed(self, scene: Scene) -> None:
+        operations.apply(request(scene))
+        (scene.package / "a.py").write_bytes(WITH_ONE.replace(b"50", b"51"))
+        before = scene.everything()
+        with pytest.raises(Refused) as caught:
+            operations.revert(request(scene))
+        assert refused(caught) == [
+            ("conflict", "one", "vllm/a.py: the file was changed by another hand")
+        ]
+        assert scene.everything() == before
+
+    def test_a_catalog_that_is_gone_is_not_needed(self, scene: Scene) -> None:
+        before = scene.everything()
+        operations.apply(request(scene))
+        operations.revert(request(scene, catalogs=()))
+        assert scene.everything() == before
+
+
+class TestStatus:
+    def test_every_patch_has_a_state(self, tmp_path: Path) -> None:
+        write_catalog(
+            tmp_path / "catalog",
+            *(ONE, TWO, entry("new", patch(b15="1"), affects=">=0.12")),
+            entry("extra", patch(b10="1"), default=False),
+        )
+        scene = make_scene(tmp_path)
+        operations.apply(request(scene, "one", FIX))
+        report = operations.status(request(scene))
+        assert states(report) == {
+            "one": "applied",
+            "two": "not-applied",
+            "new": "not-needed",
+            "extra": "not-applied",
+            "fix": "applied",
+        }
+        assert [outcome.adhoc for outcome in report.patches] == [False] * 4 + [True]
+
+    def test_every_file_has_one_too(self, tmp_path: Path) -> None:
+        files = {f"{name}.py": FILES["a.py"] for name in "cdef"}
+        extra = [diff(path, FILES["a.py"], WITH_ONE) for path in [*files, "g.py"]]
+        write_catalog(tmp_path / "catalog", ONE, TWO, entry("rest", b"".join(extra)))
+        scene = make_scene(tmp_path, files={**files, "g.py": FILES["a.py"]})
+        operations.apply(request(scene, "one"))
+        (scene.package / "c.py").write_bytes(b"another hand\n")
+        (scene.package / "d.py").unlink()
+        record = scene.info / "RECORD"
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if "vllm/e.py" not in line))
+        found = {file.path: file.state for file in operations.status(request(scene)).files}
+        assert found == {
+            "a.py": results.PATCHED,
+            "b.py": results.PRISTINE,
+            "c.py": results.MODIFIED,
+            "d.py": results.MISSING,
+            "e.py": results.UNRECORDED,
+            "f.py": results.PRISTINE,
+            "g.py": results.PRISTINE,
+        }
+
+
+class TestChoice:
+    @pytest.fixture
+    def scene(self, tmp_path: Path) -> Scene:
+        write_catalog(
+            tmp_path / "catalog",
+            entry("leak", patch(a05="1"), kind="leak"),
+            entry(
+                "hole", patch(a10="1"), kind="security", cve=["CVE-2025-11111", "CVE-2025-22222"]
+            ),
+            entry("quiet", patch(a15="1"), kind="security", cve="CVE-2025-33333", default=False),
+        )
+        return make_scene(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("chosen", "ids"),
+        [
+            ({}, ["leak", "hole"]),
+            ({"kinds": ("leak",)}, ["leak"]),
+            ({"kinds": ("security",)}, ["hole"]),
+            ({"kinds": ("leak", "security")}, ["leak", "hole"]),
+            ({"kinds": ("compat",)}, []),
+            ({"cves": ("CVE-2025-22222",)}, ["hole"]),
+            ({"cves": ("CVE-2025-33333",)}, ["quiet"]),
+            ({"cves": ("CVE-2025-11111",), "kinds": ("leak",)}, []),
+        ],
+    )
+    def test_kinds_and_cves(self, scene: Scene, chosen: dict[str, Any], ids: list[str]) -> None:
+        report = operations.verify(request(scene, **chosen))
+        assert [outcome.id for outcome in report.patches] == ids
+        assert all(outcome.named for outcome in report.patches) is (bool(chosen) or not ids)
+
+    def test_a_cve_that_no_patch_is_for(self, scene: Scene) -> None:
+        with pytest.raises(UnknownPatch, match="no patch for CVE-2025-99999"):
+            operations.verify(request(scene, cves=("CVE-2025-11111", "CVE-2025-99999")))
+
+
+def test_changes_are_those_that_would_take_the_patches_out(scene: Scene) -> None:
+    operations.apply(request(scene, "one", "two", FIX))
+    everything = operations.changes(request(scene))
+    assert {edit.path: edit.after for edit in everything.edits} == FILES
+    (edit,) = operations.changes(request(scene, "fix")).edits
+    assert edit.after == WITH_ONE
+    assert not everything.wrote
+
+
+def test_the_text_that_was_applied_can_be_had(scene: Scene) -> None:
+    operations.apply(request(scene, FIX))
+    assert operations.applied_text(request(scene), "fix") == FIX.text
+    assert operations.applied_text(request(scene), "nope") is None
+
+
+def test_there_is_no_vllm(tmp_path: Path) -> None:
+    with pytest.raises(NotInstalled):
+        operations.locate(Request(site_packages=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        operations.preview,
+        operations.verify,
+        operations.status,
+        operations.changes,
+        operations.apply,
+        operations.revert,
+    ],
+)
+def test_what_can_not_be_used_is_raised_by_every_verb(scene: Scene, verb: Any) -> None:
+    with pytest.raises(VllmPatchError) as caught:
+        verb(request(scene, "nope"))
+    assert caught.value.code == "unknown-patch" or verb is operations.status
+
+
+def test_gnu_patch_and_the_catalog_agree(scene: Scene) -> None:
+    tool = shutil.which("patch")
+    if tool is None:
+        pytest.skip("GNU patch is not installed")
+    from vllm_patcher import catalog
+
+    first = catalog.load(catalog.builtin_folder()).patches[0]
+    subprocess.run(
+        [tool, "-p2", "--silent", "--no-backup-if-mismatch"],
+        input=first.diff_bytes(first.variants[0]),
+        cwd=scene.package,
+        check=True,
+    )
+    built_in = Request(site_packages=str(scene.site))
+    assert states(operations.status(built_in))[first.id] == "applied"
+    assert not operations.apply(built_in._replace(patches=(first.id,))).edits
+    operations.revert(built_in)
+    assert (scene.package / STATS).read_bytes() == STATS_TEXT
+
+
+def test_read_only_verbs_are_given_no_tree_that_writes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[type[ReadTree]] = []
+    init = ReadTree.__init__
+
+    def noted(self: ReadTree, root: str) -> None:
+        made.append(type(self))
+        init(self, root)
+
+    monkeypatch.setattr(ReadTree, "__init__", noted)
+    for verb in (operations.preview, operations.verify, operations.status, operations.changes):
+        verb(request(scene))
+    assert set(made) == {ReadTree}

@@ -1,0 +1,871 @@
+"""Every state of the table, what is refused, and what holds for any files and any stack."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from engine import (
+    World,
+    changing,
+    edited,
+    in_a,
+    inverse,
+    known,
+    make_diff,
+    numbered,
+    put,
+    refused,
+    rename,
+    text,
+    words,
+)
+from vllm_patcher.states import (
+    APPLIED,
+    BLOCKED,
+    CONFLICT,
+    FAILING,
+    NOT_APPLIED,
+    NOT_NEEDED,
+    OUTDATED,
+    PARTIAL,
+    PRESENT,
+    SATISFYING,
+    UNSUPPORTED,
+    UPSTREAM,
+    Asked,
+    after,
+)
+
+if TYPE_CHECKING:
+    from engine import Files
+    from vllm_patcher.stack import Known
+
+A, B = numbered(40), numbered(40, word="row")
+BASE: Files = {"a.py": A, "b.py": B, "c.py": None}
+
+P = changing("p", BASE, a=edited(A, l5="p 5"))
+Q = changing("q", BASE, a=edited(A, l20="q 20\nq more"))
+AB = changing("ab", BASE, a=edited(A, l12="ab 12"), b=edited(B, l12="ab 12"))
+NEW = changing("new", BASE, c=text("made"))
+FOREIGN = b"a foreign line\n"
+
+
+def foreign(data: bytes | None, *, at: int = 28) -> bytes:
+    assert data is not None
+    lines = data.splitlines(keepends=True)
+    return b"".join([*lines[:at], FOREIGN, *lines[at:]])
+
+
+def world(*catalog: Known, on: tuple[Known, ...] = (), record: bool = True) -> World:
+    """Lay a world with patches applied as a command applies them."""
+    here = World(released=BASE, catalog=catalog or (P, Q, AB, NEW), record=record)
+    if on:
+        plan = here.apply(*(patch.id for patch in on))
+        assert not refused(plan), words(plan)
+    return here
+
+
+def by_hand(*catalog: Known, on: tuple[Known, ...], released: Files = BASE) -> World:
+    """Lay a world with patches put on by another tool: there is no receipt."""
+    return World(released=released, catalog=catalog, files=put(released, *on))
+
+
+def repeating() -> tuple[Files, Known]:
+    """Make a file with equal blocks, and a patch that leaves a place it would fit again."""
+    block = ("same 1", "same 2", "same 3")
+    base: Files = {"a.py": text(*block, "x", *block, "x", *block)}
+    hunk = "@@ -2,6 +2,7 @@\n same 2\n same 3\n x\n+y\n same 1\n same 2\n same 3\n"
+    return base, in_a("dup", hunk)
+
+
+class TestApplied:
+    def test_what_is_in_the_found_set(self) -> None:
+        assert world(on=(P, AB)).state("ab") == APPLIED
+
+    def test_after_apply_the_receipt_lists_it_and_apply_again_does_nothing(self) -> None:
+        here = world()
+        plan = here.apply("q", "p")
+        assert {edit.path for edit in plan.edits} == {"a.py"}
+        assert [(patch.id, wanted) for patch, wanted in here.receipt] == [("p", "in"), ("q", "in")]
+        again = here.apply("p", "q")
+        assert (again.edits, again.goal) == ((), (P, Q))
+
+    def test_what_another_tool_put_in_is_adopted_and_can_be_reverted(self) -> None:
+        here = by_hand(P, AB, on=(AB,))
+        assert here.apply("ab").edits == ()
+        assert [patch for patch, _ in here.receipt] == [AB]
+        here.revert("ab")
+        assert here.files == {"a.py": A, "b.py": B, "c.py": None}
+
+    @pytest.mark.parametrize("twin_first", [False, True])
+    def test_the_same_diff_under_two_names(self, twin_first: bool) -> None:
+        twin = known("twin", P.text)
+        here = world(*((twin, P) if twin_first else (P, twin)), on=(P,))
+        plan = here.plan("p", "twin")
+        assert [f.state for f in plan.findings] == [APPLIED, APPLIED]
+        assert (plan.edits, plan.goal, plan.refusals) == ((), (P,), ())
+        assert "does the same" in words(plan)
+
+    @pytest.mark.parametrize("superset_first", [False, True])
+    def test_what_a_superset_contains(self, superset_first: bool) -> None:
+        both = changing("both", BASE, a=put(BASE, P, Q)["a.py"])
+        here = world(*((both, P, Q) if superset_first else (P, Q, both)), on=(both,))
+        plan = here.plan("p", "q", "both")
+        assert {f.state for f in plan.findings} == {APPLIED}
+        assert (plan.edits, plan.goal) == ((), (both,))
+
+    def test_a_superset_of_what_is_in(self) -> None:
+        both = changing("both", BASE, a=put(BASE, P, Q)["a.py"])
+        here = world(P, Q, both, on=(P, Q))
+        assert here.state("both") == APPLIED
+        assert here.apply("both").goal == (P, Q)
+        here.revert("p")
+        assert here.files["a.py"] == put(BASE, Q)["a.py"]
+
+    def test_not_by_what_is_about_to_go(self) -> None:
+        # The old revision does what P does, the new one does not.
+        old = changing("rev", BASE, a=edited(A, l5="p 5", l20="old"))
+        young = changing("rev", BASE, a=edited(A, l20="young"))
+        here = by_hand(P, young, old, on=(old,))
+        here.asked["rev"] = Asked(id="rev", candidates=(young,))
+        plan = here.plan("p", "rev")
+        assert [(f.id, f.state) for f in plan.findings] == [("p", NOT_APPLIED), ("rev", OUTDATED)]
+        assert plan.target["a.py"] == put(BASE, P, young)["a.py"]
+
+    def test_what_changes_nothing_at_all(self) -> None:
+        there_and_back = make_diff({"c.py": None}, NEW_FILE) + make_diff(NEW_FILE, {"c.py": None})
+        here = world(known("mail", there_and_back))
+        plan = here.plan("mail")
+        assert (plan.findings[0].state, plan.goal, plan.edits) == (APPLIED, (), ())
+        assert "changes nothing" in words(plan)
+
+    def test_what_is_in_and_can_no_longer_come_out(self) -> None:
+        # Out, nothing could say to which of two places it belongs, so it was never taken out.
+        base, patch = repeating()
+        here = World(released=base, catalog=[patch])
+        here.apply("dup")
+        here.files["a.py"] = FOREIGN + (here.files["a.py"] or b"")
+        assert here.finding("dup").state == APPLIED
+        assert "another hand" in words(here.plan("dup"))
+        assert here.apply("dup").edits == ()
+        assert [patch.id for patch, _ in here.receipt] == ["dup"]
+        assert refused(here.revert("dup"))
+
+    def test_what_is_in_is_not_put_in_a_second_time(self) -> None:
+        base, patch = repeating()
+        here = World(released=base, catalog=[patch])
+        here.apply("dup")
+        here.files["a.py"] = FOREIGN + (here.files["a.py"] or b"")
+        once = dict(here.files)
+        here.catalog = [patch, NEW]
+        here.apply("dup", "new")
+        assert here.files == {**once, "c.py": text("made")}
+
+
+NEW_FILE: Files = {"c.py": text("x")}
+
+
+class TestUpstream:
+    def test_the_release_has_it(self) -> None:
+        here = World(released=put(BASE, AB), catalog=[AB])
+        assert here.state("ab") == UPSTREAM
+        assert here.apply("ab").goal == ()
+
+    def test_a_deletion_the_release_has_is_said_in_other_words(self) -> None:
+        gone = changing("gone", BASE, a=edited(A, l7=None))
+        here = World(released=put(BASE, gone), catalog=[gone])
+        assert here.state("gone") == UPSTREAM
+        assert "are not there" in words(here.plan("gone"))
+
+    def test_beneath_other_patches(self) -> None:
+        here = World(released=put(BASE, AB), catalog=[AB, P])
+        here.apply("ab", "p")
+        assert (here.state("ab"), here.state("p")) == (UPSTREAM, APPLIED)
+
+    def test_what_fits_both_ways_fits(self) -> None:
+        # "x x x x" takes one more x, and would give one back.
+        same = text(*"xxxxxxxxxx")
+        base: Files = {"a.py": same, "t.py": text("tail")}
+        one_more = known("more", b"--- a/vllm/a.py\n+++ b/vllm/a.py\n@@ -4,2 +4,3 @@\n x\n+x\n x\n")
+        here = World(released=base, catalog=[one_more])
+        assert here.state("more") == NOT_APPLIED
+
+    def test_in_one_of_its_files_only(self) -> None:
+        released = {**BASE, "b.py": put(BASE, AB)["b.py"]}
+        here = World(released=released, catalog=[AB])
+        assert here.state("ab") == CONFLICT
+        assert "b.py this file has the change already" in words(here.plan("ab"))
+
+    @pytest.mark.parametrize("named", [(), ("ab",)])
+    def test_it_is_never_reverted(self, named: tuple[str, ...]) -> None:
+        here = World(released=put(BASE, AB), catalog=[AB])
+        here.receipt = [(AB, "in")]
+        plan = here.revert(*named)
+        assert plan.edits == ()
+        assert not refused(plan)
+        assert here.receipt == []
+
+
+class TestPresent:
+    @pytest.mark.parametrize("upstream", ["both files", "one file"])
+    @pytest.mark.parametrize("where", ["a.py", "b.py"])
+    def test_after_a_foreign_edit_nobody_can_say_from_whom(self, upstream: str, where: str) -> None:
+        both = put(BASE, AB)
+        released = both if upstream == "both files" else {**BASE, "b.py": both["b.py"]}
+        here = World(released=released, catalog=[AB], files=both)
+        here.files[where] = foreign(here.files[where])
+        before = dict(here.files)
+        if upstream == "both files" or where == "b.py":
+            assert here.state("ab") == PRESENT
+        for names in ((), ("ab",)):
+            here.revert(*names)
+            assert here.files["b.py"] == before["b.py"]
+            assert FOREIGN in (here.files[where] or b"")
+
+    def test_it_is_never_reverted_and_asks_for_no_receipt(self) -> None:
+        here = by_hand(AB, on=(AB,))
+        here.files["b.py"] = foreign(here.files["b.py"])
+        before = dict(here.files)
+        plan = here.apply("ab")
+        assert (plan.findings[0].state, plan.goal, plan.edits) == (PRESENT, (), ())
+        assert here.revert().edits == ()
+        plan = here.revert("ab")
+        assert (plan.findings[0].state, plan.edits) == (PRESENT, ())
+        assert here.files == before
+
+    def test_without_record(self) -> None:
+        here = by_hand(P, on=(P,))
+        here.record = False
+        assert here.state("p") == PRESENT
+        assert here.revert().edits == ()
+
+    def test_a_foreign_edit_does_not_make_upstream_revertible(self) -> None:
+        here = World(released=put(BASE, AB), catalog=[AB, P])
+        here.apply("p")
+        here.files["a.py"] = foreign(here.files["a.py"])
+        assert (here.state("ab"), here.state("p")) == (PRESENT, APPLIED)
+        here.revert()
+        assert here.files["a.py"] == foreign(put(BASE, AB)["a.py"])
+
+
+class TestNotNeededAndUnsupported:
+    @pytest.mark.parametrize("gate", [NOT_NEEDED, UNSUPPORTED])
+    def test_without_a_text_the_gate_is_the_state(self, gate: str) -> None:
+        here = world(P)
+        here.asked["p"] = Asked(id="p", gate=gate, why="the version says so")
+        plan = here.plan("p")
+        assert (plan.findings[0].state, plan.edits) == (gate, ())
+        assert "the version says so" in words(plan)
+
+    def test_what_is_in_all_the_same_is_applied_and_stays(self) -> None:
+        here = world(P, on=(P,))
+        here.asked["p"] = Asked(id="p", gate=NOT_NEEDED, why="the version says so")
+        assert here.state("p") == APPLIED
+        assert here.apply("p").edits == ()
+
+    def test_what_is_partly_in_is_not_said_to_be_applied_afterwards(self) -> None:
+        here = World(released=BASE, catalog=[AB], files={"a.py": put(BASE, AB)["a.py"]})
+        here.asked["ab"] = Asked(id="ab", gate=UNSUPPORTED, why="the version says so")
+        plan = here.plan("ab")
+        assert [after(finding).state for finding in plan.findings] == [PARTIAL]
+        assert plan.edits == ()
+
+
+class TestNotApplied:
+    def test_it_fits_and_is_not_in(self) -> None:
+        here = world()
+        assert here.state("p") == NOT_APPLIED
+        plan = here.plan("p")
+        assert [after(finding).state for finding in plan.findings] == [APPLIED]
+        assert plan.findings[0].offsets == {"a.py": (0,)}
+
+    def test_the_receipt_alone_does_not_make_it_applied(self) -> None:
+        here = world()
+        here.receipt = [(P, "in")]
+        assert here.state("p") == NOT_APPLIED
+
+    def test_reverting_it_does_nothing(self) -> None:
+        here = world()
+        plan = here.revert("p")
+        assert ([f.state for f in plan.findings], plan.edits) == ([NOT_APPLIED], ())
+        assert not refused(plan)
+
+    def test_reverting_what_no_text_is_known_of_does_nothing(self) -> None:
+        plan = world().revert("nobody")
+        assert [f.state for f in plan.findings] == [NOT_APPLIED]
+        assert not refused(plan)
+
+    def test_offsets_are_told(self) -> None:
+        here = World(released={**BASE, "a.py": FOREIGN + A}, catalog=[P, Q])
+        assert here.finding("q").offsets == {"a.py": (1,)}
+
+
+class TestPartial:
+    def interrupted(self, *, way: str, files: int) -> World:
+        here = world(AB, P)
+        if way == "out":
+            here.apply("ab")
+            here.interrupt(here.plan_revert("ab"), files=files)
+        else:
+            here.interrupt(here.plan("ab"), files=files)
+        return here
+
+    @pytest.mark.parametrize("way", ["in", "out"])
+    def test_it_counts_what_is_there(self, way: str) -> None:
+        here = self.interrupted(way=way, files=1)
+        assert here.state("ab") == PARTIAL
+        assert "1 of 2 files, 1 of 2 hunks are in" in words(here.plan("ab"))
+
+    @pytest.mark.parametrize("files", [0, 1, 2])
+    @pytest.mark.parametrize("way", ["in", "out"])
+    def test_naming_it_moves_it_where_it_is_asked_to_be(self, way: str, files: int) -> None:
+        here = self.interrupted(way=way, files=files)
+        here.apply("ab")
+        assert here.files == {**BASE, **put(BASE, AB)}
+        assert here.receipt == [(AB, "in")]
+        here = self.interrupted(way=way, files=files)
+        here.revert("ab")
+        assert here.files == BASE
+        assert here.receipt == []
+
+    @pytest.mark.parametrize("way", ["in", "out"])
+    def test_the_next_run_about_another_patch_finishes_it(self, way: str) -> None:
+        here = self.interrupted(way=way, files=1)
+        here.apply("p")
+        patches = (P, AB) if way == "in" else (P,)
+        assert here.files == {**BASE, **put(BASE, *patches)}
+        assert {patch for patch, _ in here.receipt} == set(patches)
+        here = self.interrupted(way=way, files=1)
+        here.revert("p")
+        assert here.files == {**BASE, **put(BASE, *patches[1:])}
+
+    def test_an_entry_on_its_way_out_goes_with_the_next_run(self) -> None:
+        here = self.interrupted(way="out", files=2)
+        assert here.receipt == [(AB, "out")]
+        here.apply("p")
+        assert here.receipt == [(P, "in")]
+
+    def test_without_a_receipt_it_stays_as_it_is(self) -> None:
+        here = World(released=BASE, catalog=[AB, P], files={"a.py": put(BASE, AB)["a.py"]})
+        plan = here.apply("p")
+        assert (plan.goal, plan.out) == ((P,), ())
+        assert here.files["a.py"] == put(BASE, AB, P)["a.py"]
+        assert here.found() == {"p": True, "ab": False}
+
+    def test_what_can_no_longer_be_finished_is_in_nobodys_way(self) -> None:
+        here = self.interrupted(way="in", files=1)
+        here.files["b.py"] = edited(B, l11="foreign")
+        assert here.state("ab") == CONFLICT
+        assert not refused(here.apply("p"))
+        assert here.files["a.py"] == put(BASE, AB, P)["a.py"]
+        assert here.found() == {"p": True, "ab": False}
+
+    @pytest.mark.parametrize("wanted", ["in", "out"])
+    def test_what_another_hand_mixed_is_not_taken_out_by_halves(self, wanted: str) -> None:
+        here = world(AB, P, on=(AB,))
+        here.files["b.py"] = (here.files["b.py"] or b"").replace(b"ab 12", b"ab 12 and more")
+        here.receipt = [(AB, wanted)]
+        before = dict(here.files)
+        for names in ((), ("ab",)):
+            plan = here.revert(*names)
+            assert [f.state for f in plan.findings] == [CONFLICT]
+            assert "b.py the file was changed by another hand" in words(plan)
+        here.apply("p")
+        assert here.files["b.py"] == before["b.py"]
+        assert AB in [patch for patch, _ in here.receipt]
+
+
+class TestOutdated:
+    OLD = changing("rev", BASE, a=edited(A, l5="old"), b=edited(B, l30="old"))
+    YOUNG = changing("rev", BASE, a=edited(A, l5="young", l8="young"))
+
+    def old_in(self, *more: Known) -> World:
+        here = World(released=BASE, catalog=[self.OLD, *more])
+        here.apply("rev", *(patch.id for patch in more))
+        here.catalog = [self.YOUNG, *more]
+        return here
+
+    def test_the_old_one_goes_and_the_new_one_comes(self) -> None:
+        here = self.old_in(Q)
+        assert here.state("rev") == OUTDATED
+        here.apply("rev")
+        assert here.files == {**BASE, **put(BASE, self.YOUNG, Q)}
+        assert [patch for patch, _ in here.receipt] == [self.YOUNG, Q]
+
+    def test_nobody_asked_so_the_text_stays(self) -> None:
+        here = self.old_in()
+        here.catalog = [self.YOUNG, Q]
+        here.apply("q")
+        assert here.files == {**BASE, **put(BASE, self.OLD, Q)}
+        assert self.OLD in [patch for patch, _ in here.receipt]
+
+    def test_if_the_new_one_does_not_fit_the_old_one_stays(self) -> None:
+        here = self.old_in(Q)
+        unfit = changing("rev", {"a.py": numbered(9, word="no")}, a=numbered(8, word="no"))
+        here.catalog = [unfit, Q]
+        before = dict(here.files)
+        plan = here.apply("rev", "q")
+        assert [f.state for f in plan.findings] == [CONFLICT, APPLIED]
+        assert (plan.edits, here.files) == ((), before)
+
+    def test_reverting_takes_the_one_out_that_is_in(self) -> None:
+        here = self.old_in()
+        here.revert("rev")
+        assert here.files == BASE
+
+    @pytest.mark.parametrize("names", [("rev",), ("q",)])
+    def test_an_interrupted_change_is_finished(self, names: tuple[str, ...]) -> None:
+        here = self.old_in(Q)
+        here.receipt = [(self.YOUNG, "in"), (Q, "in")]
+        here.catalog = [self.YOUNG, self.OLD, Q]
+        here.asked["rev"] = Asked(id="rev", candidates=(self.YOUNG,))
+        here.files["a.py"] = put(BASE, self.YOUNG, Q)["a.py"]
+        assert not here.here.found.base.items() - BASE.items()
+        plan = here.apply(*names)
+        if names == ("rev",):
+            assert plan.findings[0].state == OUTDATED
+            assert here.files == {**BASE, **put(BASE, self.YOUNG, Q)}
+        assert here.found()["rev"]
+
+
+class TestConflict:
+    def test_a_hunk_without_a_place(self) -> None:
+        here = World(released={**BASE, "a.py": edited(A, l4="other")}, catalog=[P, NEW])
+        plan = here.apply("p", "new")
+        assert [f.state for f in plan.findings] == [CONFLICT, NOT_APPLIED]
+        (reason,) = plan.findings[0].reasons
+        assert (reason.path, reason.line) == ("a.py", 2)
+        assert (reason.expected, reason.found) == (b"line 4\n", b"other\n")
+        assert here.files["c.py"] is None
+
+    def test_a_hunk_with_more_than_one(self) -> None:
+        block = ("x", "y", "z")
+        released: Files = {"a.py": text("top", *block, *block)}
+        patch = in_a("two", "@@ -30,3 +30,4 @@\n x\n y\n+new\n z\n")
+        plan = World(released=released, catalog=[patch]).plan("two")
+        assert plan.findings[0].state == CONFLICT
+        assert "more than one place: lines 2, 5" in words(plan)
+
+    @pytest.mark.parametrize(
+        ("patch", "released", "says"),
+        [
+            pytest.param(P, {"a.py": None}, "no such file", id="missing"),
+            pytest.param(NEW, {"c.py": b"other\n"}, "is there with other", id="exists"),
+            pytest.param(
+                changing("del", BASE, a=None), {"a.py": b"other\n"}, "content differs", id="differs"
+            ),
+            pytest.param(
+                P, {"a.py": A.replace(b"\n", b"\r\n")}, "differs in its line ending", id="crlf"
+            ),
+            pytest.param(
+                P, {"a.py": edited(A, l6="  line 6")}, "line 5 differs in blanks", id="blanks"
+            ),
+            pytest.param(P, {"a.py": b"nothing of it\n"}, "no place here", id="nowhere"),
+            pytest.param(P, {"a.py": numbered(6)}, "line 6 is not there", id="behind the end"),
+        ],
+    )
+    def test_what_is_said(self, patch: Known, released: Files, says: str) -> None:
+        plan = World(released=released, catalog=[patch]).plan(patch.id)
+        assert plan.findings[0].state == CONFLICT
+        assert says in words(plan)
+
+    def test_where_a_hunk_belongs_to_an_end_of_the_file(self) -> None:
+        last = changing("last", BASE, a=A + b"last\n")
+        plan = World(released={"a.py": A + b"more\n"}, catalog=[last]).plan("last")
+        assert "belongs at the end of the file" in words(plan)
+        first = changing("first", BASE, a=b"first\n" + A)
+        plan = World(released={"a.py": b"more\n" + A}, catalog=[first]).plan("first")
+        assert "belongs at the beginning of the file" in words(plan)
+
+    def test_a_renamed_file_that_is_missing_is_not_taken_for_done(self) -> None:
+        move = known("move", rename("gone.py", "d.py"))
+        plan = World(released=BASE, catalog=[move]).plan("move")
+        assert plan.findings[0].state == CONFLICT
+        assert "no such file" in words(plan)
+
+    def test_patches_on_neighbouring_lines(self) -> None:
+        # The context of one is what the other changes; with less context they live together.
+        near = changing("near", BASE, a=edited(A, l6="near 6"))
+        here = world(P, near)
+        plan = here.apply("p", "near")
+        assert [f.state for f in plan.findings] == [NOT_APPLIED, CONFLICT]
+        assert here.files == BASE
+        far = changing("far", BASE, a=edited(A, l9="far 9"))
+        here = world(P, far, on=(P, far))
+        here.revert("p")
+        assert here.files["a.py"] == put(BASE, far)["a.py"]
+
+    def test_every_refusal_is_reported(self) -> None:
+        here = World(released={"a.py": None, "b.py": None, "c.py": b"x\n"}, catalog=[P, AB, NEW])
+        plan = here.plan("p", "ab", "new")
+        assert [f.state for f in plan.findings] == [CONFLICT] * 3
+        assert [reason.path for reason in plan.findings[1].reasons] == ["a.py", "b.py"]
+
+
+class TestBlocked:
+    NEEDS = changing("needs", put(BASE, P), requires=["p"], a=edited(A, l5="p 5", l6="needs"))
+
+    def test_what_it_requires_is_put_in_first(self) -> None:
+        here = world(P, self.NEEDS)
+        plan = here.apply("needs", "p")
+        assert [f.state for f in plan.findings] == [NOT_APPLIED, NOT_APPLIED]
+        assert plan.goal == (P, self.NEEDS)
+
+    @pytest.mark.parametrize(
+        ("asked", "says"),
+        [
+            (Asked(id="p", gate=UNSUPPORTED), "requires p, which is unsupported"),
+            (None, "requires p, which is unknown here"),
+        ],
+    )
+    def test_a_requirement_that_cant_be_had(self, asked: Asked | None, says: str) -> None:
+        here = world(P, self.NEEDS)
+        if asked is not None:
+            here.asked["p"] = asked
+        plan = here.plan("needs", *(["p"] if asked else []))
+        finding = next(f for f in plan.findings if f.id == "needs")
+        assert finding.state == BLOCKED
+        assert says in words(plan)
+        assert finding.reasons
+
+    def test_a_requirement_that_is_in_conflict(self) -> None:
+        here = World(released={"a.py": edited(A, l3="other")}, catalog=[P, self.NEEDS])
+        assert [f.state for f in here.plan("p", "needs").findings] == [CONFLICT, BLOCKED]
+
+    def test_a_requirement_of_which_a_part_stays(self) -> None:
+        on_ab = changing("on-ab", put(BASE, AB), requires=["ab"], a=edited(A, l12="x", l14="y"))
+        here = World(released=BASE, catalog=[AB, on_ab], files={"a.py": put(BASE, AB)["a.py"]})
+        here.asked["ab"] = Asked(id="ab", gate=UNSUPPORTED)
+        plan = here.plan("ab", "on-ab")
+        assert [f.state for f in plan.findings] == [PARTIAL, BLOCKED]
+
+    @pytest.mark.parametrize("state", sorted(SATISFYING - {APPLIED}))
+    def test_what_satisfies_a_requirement(self, state: str) -> None:
+        released = put(BASE, P)
+        here = World(released=released, catalog=[P, self.NEEDS], record=state != PRESENT)
+        if state == NOT_NEEDED:
+            here.asked["p"] = Asked(id="p", gate=NOT_NEEDED)
+        plan = here.plan("p", "needs")
+        assert [f.state for f in plan.findings] == [state, NOT_APPLIED]
+
+    def test_a_requirement_that_is_in_and_not_asked_about(self) -> None:
+        here = world(P, self.NEEDS, on=(P,))
+        assert here.state("needs") == NOT_APPLIED
+
+    @pytest.mark.parametrize("on", [(), (P,)])
+    def test_a_conflicting_patch(self, on: tuple[Known, ...]) -> None:
+        here = world(P, Q, on=on)
+        here.asked["q"] = here.ask("q")._replace(conflicts=("p",))
+        plan = here.plan("p", "q")
+        assert [f.state for f in plan.findings] == [NOT_APPLIED if not on else APPLIED, BLOCKED]
+        assert "conflicts with p, which is in" in words(plan)
+
+    def test_a_conflicting_patch_that_is_not_asked_about(self) -> None:
+        here = world(P, Q, on=(Q,))
+        here.asked["p"] = here.ask("p")._replace(conflicts=("q",))
+        assert here.state("p") == BLOCKED
+
+    @pytest.mark.parametrize(("wanted", "state"), [("in", BLOCKED), ("out", NOT_APPLIED)])
+    def test_a_conflicting_patch_on_its_way(self, wanted: str, state: str) -> None:
+        here = World(released=BASE, catalog=[AB, P], files={"a.py": put(BASE, AB)["a.py"]})
+        here.receipt = [(AB, wanted)]
+        here.asked["p"] = here.ask("p")._replace(conflicts=("ab",))
+        assert here.state("p") == state
+
+    def test_what_is_in_is_not_blocked(self) -> None:
+        here = world(P, self.NEEDS, on=(P, self.NEEDS))
+        assert here.state("needs") == APPLIED
+
+    def test_an_old_revision_stays_when_the_new_one_is_blocked(self) -> None:
+        old = changing("needs", BASE, b=edited(B, l5="old"))
+        here = World(released=BASE, catalog=[old])
+        here.apply("needs")
+        here.catalog = [P, self.NEEDS]
+        here.asked["needs"] = Asked(id="needs", candidates=(self.NEEDS,), requires=("p",))
+        before = dict(here.files)
+        plan = here.apply("needs")
+        assert (plan.findings[0].state, plan.edits, here.files) == (BLOCKED, (), before)
+
+    def test_dependents_stand_in_the_way_of_a_revert(self) -> None:
+        here = world(P, self.NEEDS, on=(P, self.NEEDS))
+        before = dict(here.files)
+        plan = here.revert("p")
+        assert [f.state for f in plan.findings] == [BLOCKED]
+        assert "needs requires it" in words(plan)
+        assert here.files == before
+        here.revert("p", with_dependents=True)
+        assert here.files["a.py"] == A
+        assert here.receipt == []
+
+    def test_reverting_both_or_all_names_no_dependents(self) -> None:
+        for names in (("p", "needs"), ()):
+            here = world(P, self.NEEDS, on=(P, self.NEEDS))
+            here.revert(*names)
+            assert here.files["a.py"] == A
+
+
+class TestSilentDependence:
+    """A patch needs another one and does not say so."""
+
+    ON_P = changing("on-p", put(BASE, P), a=edited(A, l5="p 5", l6="on p"))
+
+    def test_what_is_beneath_does_not_come_out(self) -> None:
+        here = world(P, self.ON_P, on=(P, self.ON_P))
+        before = dict(here.files)
+        plan = here.revert("p")
+        assert refused(plan)
+        assert "on-p, which is in, would not fit without p" in words(plan)
+        assert here.files == before
+        here.revert("on-p")
+        assert here.files["a.py"] == put(BASE, P)["a.py"]
+
+    def test_what_comes_beneath_does_not_push_out_what_is_in(self) -> None:
+        near = changing("near", BASE, a=edited(A, l6="near 6"))
+        here = world(P, near, on=(near,))
+        before = dict(here.files)
+        plan = here.apply("p")
+        assert "near, which is in, would not fit beside p" in words(plan)
+        assert here.files == before
+
+    def test_it_is_nobodys_business_in_other_files(self) -> None:
+        # The series has them the wrong way round: nothing to do with NEW.
+        here = by_hand(self.ON_P, P, NEW, on=(P, self.ON_P))
+        assert not refused(here.apply("new"))
+        assert here.files["a.py"] == put(BASE, P, self.ON_P)["a.py"]
+
+
+class TestRefusals:
+    def test_python_that_would_not_compile(self) -> None:
+        source = text("def f():", "    return 1", "x = 2")
+        patch = changing("bad", {"m.py": source}, m=text("def f():", "  return 1", "   x = 2"))
+        plan = World(released={"m.py": source}, catalog=[patch]).plan("bad")
+        assert plan.findings[0].state == NOT_APPLIED
+        assert "m.py the patched file would not compile" in words(plan)
+        assert plan.refusals[0].line == 3
+
+    @pytest.mark.parametrize("broken", [b"def\n", b"\0\n", b"x = 1\n\xff\n"])
+    def test_it_need_not_compile_if_it_never_did(self, broken: bytes) -> None:
+        patch = changing("p", {"m.py": broken}, m=broken + b"more\n")
+        assert not refused(World(released={"m.py": broken}, catalog=[patch]).plan("p"))
+
+    def test_a_new_file_must_compile(self) -> None:
+        patch = changing("p", {"m.py": None}, m=b"def\n")
+        assert refused(World(released={"m.py": None}, catalog=[patch]).plan("p"))
+
+    def test_other_files_need_not_be_python(self) -> None:
+        patch = known("p", make_diff({"m.txt": b"one\n"}, {"m.txt": b"def f(\n"}))
+        assert not refused(World(released={"m.txt": b"one\n"}, catalog=[patch]).plan("p"))
+
+    def test_taking_out_never_asks_whether_it_compiles(self) -> None:
+        broken, mended = b"def\n", b"x = 1\n"
+        patch = changing("mend", {"m.py": broken}, m=mended)
+        here = World(released={"m.py": broken}, catalog=[patch])
+        here.apply("mend")
+        here.revert("mend")
+        assert here.files["m.py"] == broken
+
+    @pytest.mark.parametrize("on", [(), (P,)])
+    def test_a_patch_and_its_inverse(self, on: tuple[Known, ...]) -> None:
+        back = inverse("back", P, BASE)
+        here = world(P, back, on=on)
+        plan = here.apply("p", "back")
+        assert refused(plan)
+        assert "nothing in the result would show that p and back is in" in words(plan)
+        assert here.state("back") == (UPSTREAM if not on else NOT_APPLIED)
+
+    def test_what_could_not_be_taken_out_again(self) -> None:
+        # On a file nobody can prove, a hunk that could come out at two places stays out.
+        released: Files = {"a.py": text("top", "x", "y", "bottom", *"abcdef", "x", "new", "y")}
+        patch = changing(
+            "p",
+            released,
+            context=1,
+            a=text("top", "x", "new", "y", "bottom", *"abcdef", "x", "new", "y"),
+        )
+        assert not refused(World(released=released, catalog=[patch]).plan("p"))
+        here = World(released=released, catalog=[patch], record=False)
+        here.files["a.py"] = FOREIGN + (here.files["a.py"] or b"")
+        plan = here.plan("p")
+        assert plan.findings[0].state == NOT_APPLIED
+        assert "could not be taken apart again" in words(plan)
+
+
+class TestExact:
+    MOVED: ClassVar[Files] = {**BASE, "a.py": b"up\n" + A}
+
+    def test_no_hunk_moves(self) -> None:
+        assert not refused(world().plan("p", exact=True))
+        plan = World(released=self.MOVED, catalog=[P]).plan("p", exact=True)
+        assert "a hunk of p moved +1 lines" in words(plan)
+
+    def test_lines_that_other_patches_added_are_no_offset(self) -> None:
+        low = changing("low", BASE, a=edited(A, l35="low"))
+        assert not refused(world(Q, low).plan("q", "low", exact=True))
+
+    def test_but_on_a_listed_digest(self) -> None:
+        digest = hashlib.sha256(self.MOVED["a.py"] or b"").hexdigest()
+        listed = known("p", P.text, listed={"a.py": frozenset({digest})})
+        assert not refused(World(released=self.MOVED, catalog=[listed]).plan("p", exact=True))
+
+    def test_every_base_is_proven(self) -> None:
+        here = world(record=False)
+        assert not refused(here.plan("p"))
+        assert "not proven by RECORD" in words(here.plan("p", exact=True))
+        here = world(on=(P,))
+        here.files["a.py"] = foreign(here.files["a.py"])
+        assert "not proven by RECORD" in words(here.plan("p", exact=True))
+
+
+class TestChoice:
+    ONE = changing("v", BASE, a=edited(A, l5="one"))
+    TWO = changing("v", {"a.py": b"top\n"}, a=b"two\n")
+
+    def ask(self, *candidates: Known, by: str) -> Asked:
+        return Asked(id="v", candidates=candidates, by=by, gate=UNSUPPORTED, why="none fits")
+
+    @pytest.mark.parametrize("order", list(itertools.permutations([ONE, TWO])))
+    def test_by_content_the_one_that_fits(self, order: tuple[Known, ...]) -> None:
+        here = world(*order)
+        here.asked["v"] = self.ask(*order, by="content")
+        finding = here.finding("v")
+        assert (finding.state, finding.patch) == (NOT_APPLIED, self.ONE)
+        here.apply("v")
+        assert here.state("v") == APPLIED
+
+    def test_by_content_the_one_that_fits_on_what_is_laid_before(self) -> None:
+        here = world(P, self.TWO)
+        on_p = changing("v", put(BASE, P), a=edited(A, l5="p 5", l6="on p"))
+        here.asked["v"] = self.ask(self.TWO, on_p, by="content")
+        assert [
+            f.patch
+            for f in World(released=BASE, catalog=[P, self.TWO, on_p], asked=here.asked)
+            .plan("p", "v")
+            .findings
+        ] == [P, on_p]
+
+    def test_by_content_the_one_that_the_release_has(self) -> None:
+        here = World(released=put(BASE, self.ONE), catalog=[self.TWO, self.ONE])
+        here.asked["v"] = self.ask(self.TWO, self.ONE, by="content")
+        assert here.state("v") == UPSTREAM
+
+    def test_by_content_none(self) -> None:
+        here = World(released={"a.py": b"else\n"}, catalog=[self.ONE, self.TWO])
+        here.asked["v"] = self.ask(self.ONE, self.TWO, by="content")
+        assert here.state("v") == UNSUPPORTED
+
+    def test_by_content_the_one_that_is_in(self) -> None:
+        other = changing("v", BASE, a=edited(A, l30="other"))
+        here = by_hand(other, self.ONE, on=(self.ONE,))
+        here.asked["v"] = self.ask(other, self.ONE, by="content")
+        assert here.state("v") == APPLIED
+
+    def listed(self, files: Files, data: bytes = AB.text) -> Known:
+        digests = {
+            path: frozenset({hashlib.sha256(content).hexdigest()} if content else ())
+            for path, content in files.items()
+        }
+        return known("v", data, listed=digests)
+
+    def test_by_digest_all_files_must_be_listed(self) -> None:
+        for files, state in (
+            ({"a.py": A, "b.py": B}, NOT_APPLIED),
+            ({"a.py": A, "b.py": None}, UNSUPPORTED),
+            ({"a.py": A}, UNSUPPORTED),
+            ({}, UNSUPPORTED),
+        ):
+            patch = self.listed(files)  # type: ignore[arg-type]
+            here = world(patch)
+            here.asked["v"] = self.ask(patch, by="digest")
+            assert here.state("v") == state
+
+    def test_by_digest_files_to_be_made_need_none(self) -> None:
+        patch = self.listed({"a.py": A, "c.py": None}, P.text + NEW.text)
+        here = world(patch)
+        here.asked["v"] = self.ask(patch, by="digest")
+        assert here.state("v") == NOT_APPLIED
+
+    def test_by_digest_new_files_alone_tell_no_release(self) -> None:
+        patch = self.listed({"c.py": None}, NEW.text)
+        here = world(patch)
+        here.asked["v"] = self.ask(patch, by="digest")
+        assert here.state("v") == UNSUPPORTED
+
+    def test_by_digest_a_file_that_is_missing_is_not_listed(self) -> None:
+        patch = self.listed({"a.py": A, "b.py": B})
+        here = World(released={**BASE, "b.py": None}, catalog=[patch])
+        here.asked["v"] = self.ask(patch, by="digest")
+        assert here.state("v") == UNSUPPORTED
+
+    @pytest.mark.parametrize(("record", "state"), [(True, APPLIED), (False, PRESENT)])
+    def test_by_digest_what_is_in_stays_in(self, record: bool, state: str) -> None:
+        patch = self.listed({"a.py": A, "b.py": B})
+        here = by_hand(patch, on=(patch,))
+        here.record = record
+        here.asked["v"] = self.ask(patch, by="digest")
+        assert here.state("v") == state
+
+
+class TestRenames:
+    MOVE = known("move", rename("a.py", "d.py"))
+
+    def test_there_and_back(self) -> None:
+        here = world(P, self.MOVE, on=(P, self.MOVE))
+        assert here.files["d.py"] == put(BASE, P)["a.py"]
+        here.revert("p")
+        assert (here.files["a.py"], here.files["d.py"]) == (None, A)
+        here.revert("move")
+        assert (here.files["a.py"], here.files.get("d.py")) == (A, None)
+
+    @pytest.mark.parametrize("files", [0, 1, 2])
+    @pytest.mark.parametrize("way", ["in", "out"])
+    def test_an_interrupted_one(self, way: str, files: int) -> None:
+        here = world(self.MOVE)
+        if way == "out":
+            here.apply("move")
+        plan = here.plan("move") if way == "in" else here.plan_revert("move")
+        here.interrupt(plan, files=files)
+        if files == 1:
+            # It is there twice; at no time is it nowhere.
+            assert (here.files["a.py"], here.files["d.py"]) == (A, A)
+            assert here.state("move") == PARTIAL
+        before = dict(here.files), list(here.receipt)
+        assert not refused(here.apply("move"))
+        assert (here.files["a.py"], here.files["d.py"]) == (None, A)
+        here.files, here.receipt = before
+        assert not refused(here.revert("move"))
+        assert (here.files["a.py"], here.files.get("d.py")) == (A, None)
+
+    @pytest.mark.parametrize("way", ["in", "out"])
+    def test_an_interrupted_one_upon_another_patch(self, way: str) -> None:
+        here = world(P, self.MOVE, Q, on=(P,))
+        moved = put(BASE, P)["a.py"]
+        if way == "out":
+            here.apply("move")
+        here.interrupt(here.plan("move") if way == "in" else here.plan_revert("move"), files=1)
+        assert (here.files["a.py"], here.files["d.py"]) == (moved, moved)
+        assert here.found() == {"p": True, "move": False}
+        assert not refused(here.apply("p"))
+        assert (here.files["a.py"], here.files["d.py"]) == (
+            (None, moved) if way == "in" else (moved, None)
+        )
+
+
+def test_a_modified_file_that_no_patch_touches_stays_as_it_is() -> None:
+    here = world()
+    here.files["b.py"] = foreign(B)
+    here.apply("p", "new")
+    here.revert()
+    assert here.files == {**BASE, "b.py": foreign(B)}
+
+
+def test_the_series_holds_every_patch_that_is_known() -> None:
+    here = world(on=(P, Q)).here
+    assert here.series == ("p", "q", "ab", "new")
+
+
+def test_failing_and_satisfying_states_are_not_the_same() -> None:
+    assert not FAILING & SATISFYING

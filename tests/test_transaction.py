@@ -1,0 +1,569 @@
+"""A commit is all or nothing, in an order that survives a crash, by one process at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import vllm_patcher
+from fakes import dist_info_folder, make_install
+from faulty import Os, snapshot
+from vllm_patcher.errors import Conflict, UnsafePath, VllmPatchError, WriteFailed
+from vllm_patcher.plan import Edit
+from vllm_patcher.transaction import Change, commit, locked
+from vllm_patcher.tree import Staged, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FILES = {
+    "a.py": b"a = 1\n",
+    "b.py": b"b = 1\n",
+    "gone/gone.py": b"g = 1\n",
+}
+IN = [
+    Edit(path="a.py", before=b"a = 1\n", after=b"a = 2\n"),
+    Edit(path="b.py", before=b"b = 1\n", after=b"b = 2\n"),
+    Edit(path="gone/gone.py", before=b"g = 1\n", after=None),
+    Edit(path="new/deep/made.py", before=None, after=b"m = 1\n"),
+]
+OUT = [Edit(path=path, before=after, after=before) for path, before, after in IN]
+NAME = "vllm-patcher.json"
+LINE = f"vllm-0.11.0.dist-info/{NAME}"
+MADE = "vllm/new/deep/made.py"
+
+APPLY = Change(
+    edits=IN,
+    lines=[MADE],
+    receipt_name=NAME,
+    receipt_line=LINE,
+    meanwhile=b"in\n",
+    receipt=b"in\n",
+)
+REVERT = Change(
+    edits=OUT,
+    no_lines=[MADE],
+    receipt_name=NAME,
+    receipt_line=LINE,
+    meanwhile=b"out\n",
+    receipt=None,
+)
+
+
+class Place:
+    """A fake install and its two trees."""
+
+    def __init__(self, site: Path) -> None:
+        self.site = site
+        self.package = make_install(site, files=FILES)
+        self.info = dist_info_folder(site)
+
+    def commit(self, change: Change, kind: type[Tree] = Tree) -> None:
+        commit(kind(str(self.package)), kind(str(self.info)), change)
+
+    @property
+    def record(self) -> list[str]:
+        return (self.info / "RECORD").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "site")
+
+
+def test_a_change_is_carried_out_and_taken_back_to_the_byte(place: Place) -> None:
+    before = snapshot(place.site)
+    place.commit(APPLY)
+    assert (place.package / "a.py").read_bytes() == b"a = 2\n"
+    assert (place.package / "new/deep/made.py").read_bytes() == b"m = 1\n"
+    assert not (place.package / "gone").exists()
+    assert place.record[-2:] == [f"{LINE},,", f"{MADE},,"]
+    assert (place.info / NAME).read_bytes() == b"in\n"
+    place.commit(REVERT)
+    assert snapshot(place.site) == before
+
+
+def recording(log: list[str]) -> type[Tree]:
+    """Make trees that write down what becomes visible."""
+
+    class Recording(Tree):
+        def publish(self, staged: Staged) -> None:
+            super().publish(staged)
+            log.append(f"write {staged.path}")
+
+        def remove(self, path: str) -> None:
+            super().remove(path)
+            log.append(f"remove {path}")
+
+    return Recording
+
+
+def test_apply_lists_then_notes_then_writes_then_drops_bytecode(place: Place) -> None:
+    log: list[str] = []
+    cache = place.package / "__pycache__"
+    cache.mkdir()
+    (cache / "a.cpython-39.pyc").write_bytes(b"")
+    (cache / "c.cpython-39.pyc").write_bytes(b"")
+    change = APPLY._replace(bytecode=["__pycache__/c.cpython-39.pyc"])
+    place.commit(change, recording(log))
+    assert log == [
+        "write RECORD",  # the receipt's line
+        f"write {NAME}",
+        "write RECORD",  # lines of files
+        "write a.py",
+        "write b.py",
+        "write new/deep/made.py",
+        "remove gone/gone.py",
+        "remove __pycache__/c.cpython-39.pyc",
+        "remove __pycache__/a.cpython-39.pyc",
+    ]
+    assert not cache.exists()
+
+
+def test_revert_notes_then_writes_and_unlists_last(place: Place) -> None:
+    place.commit(APPLY)
+    log: list[str] = []
+    place.commit(REVERT, recording(log))
+    assert log == [
+        f"write {NAME}",
+        "write a.py",
+        "write b.py",
+        "write gone/gone.py",
+        "remove new/deep/made.py",
+        "write RECORD",  # lines of files
+        f"remove {NAME}",
+        "write RECORD",  # the receipt's line
+    ]
+
+
+def test_a_receipt_that_is_there_only_meanwhile_is_listed_meanwhile(place: Place) -> None:
+    before = snapshot(place.site)
+    log: list[str] = []
+    change = Change(
+        edits=IN[:1], receipt_name=NAME, receipt_line=LINE, meanwhile=b"out\n", receipt=None
+    )
+    place.commit(change, recording(log))
+    assert log == [
+        "write RECORD",
+        f"write {NAME}",
+        "write a.py",
+        f"remove {NAME}",
+        "write RECORD",
+    ]
+    assert snapshot(place.info) == {
+        name.partition("/")[2]: value
+        for name, value in before.items()
+        if name.startswith(place.info.name + "/")
+    }
+
+
+def test_without_dist_info_only_the_package_is_written(tmp_path: Path) -> None:
+    package = make_install(tmp_path, files=FILES, dist_info=False)
+    commit(Tree(str(package)), None, Change(edits=IN))
+    assert (package / "a.py").read_bytes() == b"a = 2\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["vllm"]
+
+
+def test_a_dist_info_without_record_gets_a_receipt_and_no_record(tmp_path: Path) -> None:
+    package = make_install(tmp_path, files=FILES, record=False)
+    info = dist_info_folder(tmp_path)
+    commit(Tree(str(package)), Tree(str(info)), APPLY)
+    assert (info / NAME).read_bytes() == b"in\n"
+    assert (info / NAME).stat().st_mode & 0o777 == info.stat().st_mode & 0o666
+    assert not (info / "RECORD").exists()
+
+
+def test_a_file_that_has_changed_since_the_plan_stops_all(place: Place) -> None:
+    (place.package / "b.py").write_bytes(b"b = 3\n")
+    before = snapshot(place.site)
+    with pytest.raises(Conflict) as caught:
+        place.commit(APPLY)
+    assert caught.value.facts == (str(place.package / "b.py"),)
+    assert snapshot(place.site) == before
+
+
+def test_what_a_killed_run_left_is_swept(place: Place) -> None:
+    change = APPLY._replace(sweep=["old/x.py", "half/made/x.py"])
+    left = [
+        place.package / ".aa.vllm-patcher-tmp",
+        place.info / ".bb.vllm-patcher-tmp",
+        place.package / "old" / ".cc.vllm-patcher-tmp",
+    ]
+    (place.package / "half").mkdir()
+    (place.package / "old").mkdir()
+    for path in left:
+        path.write_bytes(b"x")
+    place.commit(change)
+    assert not any(path.exists() for path in left)
+    assert not (place.package / "old").exists()
+    assert not (place.package / "half").exists()
+
+
+def test_every_file_that_stands_against_it_is_named_before_the_first_write(place: Place) -> None:
+    (place.package / "a.py").unlink()
+    (place.package / "b.py").unlink()
+    for name in ("a.py", "b.py"):
+        (place.package / name).symlink_to("nowhere.py")
+    before = snapshot(place.site)
+    edits = [Edit(path=name, before=None, after=b"x\n") for name in ("a.py", "b.py")]
+    with pytest.raises(UnsafePath) as caught:
+        place.commit(Change(edits=edits, receipt_name=NAME, meanwhile=b"in\n", receipt=b"in\n"))
+    said = [caught.value.what, *caught.value.facts]
+    assert "nothing was changed" in said[0]
+    assert any("'a.py'" in line for line in said)
+    assert any("'b.py'" in line for line in said)
+    assert snapshot(place.site) == before
+
+
+def failing(at: int, code: int) -> Callable[[int, str], None]:
+    """Make an operating system of which one call fails, once."""
+
+    def before(number: int, _name: str) -> None:
+        if number == at:
+            raise OSError(code, os.strerror(code))
+
+    return before
+
+
+def breaking(at: int, code: int) -> Callable[[int, str], None]:
+    """Make an operating system of which every call from one on fails."""
+
+    def before(number: int, _name: str) -> None:
+        if number >= at:
+            raise OSError(code, os.strerror(code))
+
+    return before
+
+
+CODES = [errno.ENOSPC, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EIO, errno.EDQUOT]
+
+
+def attempt(place: Place, change: Change) -> WriteFailed | None:
+    try:
+        place.commit(change)
+    except WriteFailed as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("change", [APPLY, REVERT], ids=["apply", "revert"])
+@pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
+def test_whichever_call_fails_all_is_put_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch, code: int, change: Change
+) -> None:
+    if change is REVERT:
+        place.commit(APPLY)
+    before = snapshot(place.site)
+    refused = 0
+    for at in count():
+        with monkeypatch.context() as patch:
+            system = Os(failing(at, code)).use(patch)
+            error = attempt(place, change)
+        if error is not None:
+            refused += 1
+            assert error.what.endswith("; nothing was changed"), system.calls
+        else:
+            # What is only tidying may fail: nobody has to hear of it.
+            place.commit(REVERT if change is APPLY else APPLY)
+        assert snapshot(place.site) == before, system.calls
+        if len(system.calls) <= at:
+            break
+    assert refused > 20
+
+
+@pytest.mark.parametrize("change", [APPLY, REVERT], ids=["apply", "revert"])
+def test_what_cannot_be_put_back_is_listed_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change
+) -> None:
+    told = 0
+    for at in count():
+        place = Place(tmp_path / str(at))
+        if change is REVERT:
+            place.commit(APPLY)
+        before = snapshot(place.site)
+        with monkeypatch.context() as patch:
+            system = Os(breaking(at, errno.EIO)).use(patch)
+            error = attempt(place, change)
+        if len(system.calls) <= at:
+            break
+        after = snapshot(place.site)
+        differ = {
+            str(place.site / name)
+            for name in after.keys() | before.keys()
+            if after.get(name) != before.get(name) and name.endswith((".py", "RECORD", NAME))
+        }
+        # Only at the very end, when all is done but the tidying, is there nothing to tell.
+        if error is not None and "could not be put back" in error.what:
+            assert set(error.facts) == differ, system.calls
+            assert error.hint is not None
+            told += 1
+        elif error is not None:
+            assert not differ, system.calls
+    assert told > 10
+
+
+class Interrupting(Tree):
+    """A tree that is interrupted right after a file became visible, and once on the way back."""
+
+    at = "b.py"
+    interrupts: Iterator[int]
+
+    def publish(self, staged: Staged) -> None:
+        super().publish(staged)
+        if staged.path == self.at and next(self.interrupts) < 2:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("at", ["a.py", "b.py", "new/deep/made.py", "RECORD", NAME])
+def test_an_interrupt_and_another_one_leave_nothing_changed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    before = snapshot(place.site)
+    monkeypatch.setattr(Interrupting, "at", at)
+    monkeypatch.setattr(Interrupting, "interrupts", count(), raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        place.commit(APPLY, Interrupting)
+    assert snapshot(place.site) == before
+
+
+class Broken(Tree):
+    """A tree with a bug that shows at some writes, counted from 1."""
+
+    faults: tuple[int, ...]
+    writes: Iterator[int]
+
+    def publish(self, staged: Staged) -> None:
+        if staged.path.endswith(".py") and next(self.writes) in self.faults:
+            raise ZeroDivisionError
+        super().publish(staged)
+
+
+def test_a_bug_on_the_way_is_put_back_and_stays_a_bug(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(place.site)
+    monkeypatch.setattr(Broken, "writes", count(1), raising=False)
+    monkeypatch.setattr(Broken, "faults", (3,), raising=False)
+    with pytest.raises(ZeroDivisionError):
+        place.commit(APPLY, Broken)
+    assert snapshot(place.site) == before
+
+
+def test_a_bug_on_the_way_back_does_not_keep_the_other_files(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(place.site)
+    monkeypatch.setattr(Broken, "writes", count(1), raising=False)
+    # Written are a, b and made; the way back writes b and a.
+    monkeypatch.setattr(Broken, "faults", (3, 4), raising=False)
+    with pytest.raises(WriteFailed) as caught:
+        place.commit(APPLY, Broken)
+    assert caught.value.what == "ZeroDivisionError; and these files could not be put back"
+    assert caught.value.facts == (str(place.package / "b.py"),)
+    after = snapshot(place.site)
+    assert after.pop("vllm/b.py") != before.pop("vllm/b.py")
+    assert after == before
+
+
+def test_a_full_disk_is_noticed_before_a_file_has_changed(place: Place) -> None:
+    log: list[str] = []
+
+    class Full(recording(log)):  # type: ignore[misc]
+        def stage(self, path: str, data: bytes, *, like: str) -> Staged:
+            if path == "new/deep/made.py":
+                raise WriteFailed("the disk is full")
+            staged: Staged = super().stage(path, data, like=like)
+            return staged
+
+    with pytest.raises(WriteFailed):
+        place.commit(APPLY, Full)
+    assert not [line for line in log if line.endswith(".py") and line.startswith("write")]
+
+
+# The lock.
+
+
+def never(warning: str) -> None:
+    raise AssertionError(warning)
+
+
+def is_locked(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def test_the_lock_is_exclusive_and_leaves_nothing(place: Place) -> None:
+    before = snapshot(place.site)
+    with locked(str(place.package), warn=never):
+        assert is_locked(place.package)
+        assert snapshot(place.site) == before
+        with (
+            pytest.raises(WriteFailed) as caught,
+            locked(str(place.package), warn=never, seconds=0),
+        ):
+            pass
+    assert not is_locked(place.package)
+    assert f"another vllm-patch has been working on {place.package} for 0 s" in caught.value.what
+    assert caught.value.hint == f"fuser -v {place.package}"
+    assert snapshot(place.site) == before
+
+
+def test_the_lock_is_let_go_on_an_error(place: Place) -> None:
+    with pytest.raises(ZeroDivisionError), locked(str(place.package), warn=never):
+        raise ZeroDivisionError
+    assert not is_locked(place.package)
+
+
+def test_the_lock_is_waited_for(place: Place) -> None:
+    code = f"""
+import fcntl, os, sys
+d = os.open({str(place.package)!r}, os.O_RDONLY)
+fcntl.flock(d, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read(1)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(WriteFailed), locked(str(place.package), warn=never, seconds=0.05):
+            pass
+        holder.stdin.close()
+        with locked(str(place.package), warn=never):
+            assert holder.wait() == 0
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF])
+def test_without_locks_there_is_a_warning(
+    place: Place, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def flock(_descriptor: int, _operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    warnings: list[str] = []
+    with locked(str(place.package), warn=warnings.append):
+        pass
+    assert warnings == [
+        f"no locks on the file system of {place.package}; run one vllm-patch at a time"
+    ]
+
+
+def test_a_lock_that_fails_otherwise_is_an_error(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(WriteFailed), locked(str(place.package), warn=never):
+        pass
+    with pytest.raises(VllmPatchError), locked(str(place.site / "none"), warn=never):
+        pass
+
+
+# Many at once.
+
+DIFF = b"""\
+--- a/vllm/a.py
++++ b/vllm/a.py
+@@ -1 +1 @@
+-a = 1
++a = 2
+--- a/vllm/b.py
++++ b/vllm/b.py
+@@ -1 +1 @@
+-b = 1
++b = 2
+--- /dev/null
++++ b/vllm/new/made.py
+@@ -0,0 +1 @@
++m = 1
+"""
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(vllm_patcher.__file__).parent.parent)}
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_of_sixteen_that_apply_at_once_one_does_the_work(place: Place, tmp_path: Path) -> None:
+    diff = tmp_path / "fix.patch"
+    diff.write_bytes(DIFF)
+    options = ("--no-builtin", "--site-packages", place.site)
+    crowd = [start("-m", "vllm_patcher", "apply", diff, *options) for _ in range(16)]
+    said = [process.communicate() for process in crowd]
+    assert [process.returncode for process in crowd] == [0] * 16, said
+    assert sum("restart" in out + err for out, err in said) == 1, said
+    assert (place.package / "a.py").read_bytes() == b"a = 2\n"
+    assert place.record.count(f"{LINE},,") == 1
+    assert place.record.count("vllm/new/made.py,,") == 1
+    assert not list(place.site.rglob("*-tmp"))
+
+
+CROWD = """\
+import sys
+from vllm_patcher import operations
+from vllm_patcher.survey import AdHoc, Request
+
+site, diff, verbs, rounds = sys.argv[1:]
+patch = AdHoc("fix", open(diff, "rb").read())
+request = Request(patches=(patch,), builtin=False, site_packages=site)
+for _ in range(int(rounds)):
+    for verb in verbs.split(","):
+        getattr(operations, verb)(request)
+"""
+
+
+def test_nobody_in_a_mixed_crowd_sees_a_torn_file(place: Place, tmp_path: Path) -> None:
+    before = snapshot(place.site)
+    diff = tmp_path / "fix.patch"
+    diff.write_bytes(DIFF)
+    crowd = [
+        start("-c", CROWD, place.site, diff, verbs, 12)
+        for verbs in ("apply", "revert", "apply,revert", "verify", "revert,apply", "verify,status")
+    ]
+    whole = {
+        "a.py": {b"a = 1\n", b"a = 2\n"},
+        "b.py": {b"b = 1\n", b"b = 2\n"},
+        "new/made.py": {b"m = 1\n"},
+    }
+    while any(process.poll() is None for process in crowd):
+        for name, versions in whole.items():
+            try:
+                assert (place.package / name).read_bytes() in versions
+            except FileNotFoundError:
+                assert name == "new/made.py"
+    said = [process.communicate() for process in crowd]
+    assert [process.returncode for process in crowd] == [0] * len(crowd), said
+    subprocess.run(
+        [sys.executable, "-c", CROWD, place.site, diff, "revert", "1"],
+        env=environment(),
+        check=True,
+    )
+    assert snapshot(place.site) == before
