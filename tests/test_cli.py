@@ -42,7 +42,7 @@ from scenes import (
     write_catalog,
 )
 from vllm_patcher import __version__, cli, operations
-from vllm_patcher.cli import hints, options, shell, verbs
+from vllm_patcher.cli import hints, options, shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +69,13 @@ def checked(ran: Ran) -> dict[str, Any]:
     return ran.json
 
 
+def command_of(verb: str) -> click.Command:
+    """The command of a verb, as the group gives it."""
+    found = cli.vllm_patch.get_command(click.Context(cli.vllm_patch), verb)
+    assert found is not None
+    return found
+
+
 def word(ran: Ran, name: str) -> str:
     """The state that is shown for a patch."""
     (found,) = re.findall(rf"^{re.escape(name)} \.+ (\S+)$", ran.out, re.MULTILINE)
@@ -86,7 +93,7 @@ class TestExitCodes:
     def test_1_it_is_not(self, scene: Scene) -> None:
         ran = process("verify", *scene.at)
         assert ran.code == 1
-        assert "error: 2 of 2 patches are not in" in ran.err
+        assert "error: 2 of 2 patches are not applied" in ran.err
         assert process("status", *scene.at).code == 0
 
     @pytest.mark.parametrize(
@@ -361,7 +368,7 @@ class TestQuietAndVerbose:
     def test_quiet_leaves_errors_and_exit_codes(self, scene: Scene) -> None:
         ran = scene.run("verify", "-q")
         assert (ran.code, ran.out) == (1, "")
-        assert ran.err.startswith("error: 2 of 2 patches are not in")
+        assert ran.err.startswith("error: 2 of 2 patches are not applied")
         assert scene.run("apply", "-q") == scenes.Ran(code=0, out="", err="")
 
     @pytest.mark.parametrize("verb", ["status", "diff", "where"])
@@ -479,10 +486,29 @@ class TestHelp:
         assert (ran.code, ran.err) == (0, "")
         undocumented = [
             option.name
-            for option in verbs.BY_NAME[verb].params
+            for option in command_of(verb).params
             if isinstance(option, click.Option) and not option.help
         ]
         assert undocumented == []
+
+    def test_examples_stand_on_lines_of_their_own(self) -> None:
+        assert (
+            "\n  vllm-patch apply\n  vllm-patch apply lora-finish-request\n"
+            in run("apply", "-h").out
+        )
+        assert "\n  In CI:            vllm-patch verify\n" in run("-h").out
+
+    def test_a_verb_loads_no_other(self) -> None:
+        code = (
+            "import sys; from vllm_patcher import cli; cli.run(['list', '-q']); print(*sys.modules)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environ()
+        )
+        loaded = {
+            name for name in done.stdout.split() if name.startswith("vllm_patcher.cli.verbs.")
+        }
+        assert {name.rpartition(".")[2] for name in loaded} & set(VERBS) == {"list"}
 
     def test_the_verbs_are_listed_in_order(self) -> None:
         out = run("-h").out
@@ -505,7 +531,7 @@ class TestHelp:
     def test_the_options_are_those_of_the_design(self, verb: str, expected: str) -> None:
         common = "--python --site-packages --assume-version --catalog --no-builtin"
         show = "--format --json --color --quiet --verbose"
-        known = {name for option in verbs.BY_NAME[verb].params for name in option.opts}
+        known = {name for option in command_of(verb).params for name in option.opts}
         assert {name for name in known if name.startswith("--")} == set(
             f"{expected} {common} {show}".split()
         )

@@ -250,6 +250,20 @@ def test_a_trusted_hunk_that_does_not_fit_at_its_line_is_looked_for() -> None:
     assert at(b"0\n" + CALLS, CALL, trusted=True) == "ambiguous"
 
 
+def test_nothing_is_put_behind_a_line_without_newline() -> None:
+    assert at(b"a\nb", b"@@ -2,0 +3 @@\n+c\n", trusted=True) == "nowhere"
+    assert at(b"a\nb", b"@@ -1,0 +2 @@\n+c\n", trusted=True) == (1,)
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_hunks_never_overlap_whatever_others_moved(trusted: bool) -> None:
+    # Both fit at the line that each is told, but not both at once.
+    body = b"@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n@@ -8,3 +8,3 @@\n c\n-d\n+D\n e\n"
+    first = one(body).hunks[0]
+    moved = {"moved": lambda hunk: 0 if hunk == first else -5, "trusted": trusted}
+    assert at(b"a\nb\nc\nd\ne\n", body, **moved) == "nowhere"
+
+
 def test_the_offset_so_far_counts_for_hunks_below() -> None:
     # The second hunk has two equal places behind the first; trusted, the first one's offset
     # leads to the second of them.
@@ -350,10 +364,11 @@ def test_where_ours_and_theirs_accept_the_bytes_are_the_same(folder: Path) -> No
         if isinstance(ours, Misfit):
             return
         accepted["ours"] += 1
-        theirs = {
-            "patch": difftools.put_on_by_patch(folder, other, patch),
-            "git": difftools.put_on_by_git(folder, other, patch),
-        }
+        theirs = {"git": difftools.put_on_by_git(folder, other, patch)}
+        if all(hunk.leading <= hunk.trailing for hunk in part.hunks):
+            # GNU patch takes any lack of context below for the end of the file, and goes there
+            # past an equal place at the named line.
+            theirs["patch"] = difftools.put_on_by_patch(folder, other, patch)
         for tool, result in theirs.items():
             if result is not None:
                 accepted[tool] += 1
@@ -448,6 +463,11 @@ def test_nothing_is_near(data: bytes, body: bytes) -> None:
     assert closest(data, body) is None
 
 
+def test_nothing_is_near_where_it_fits() -> None:
+    file = one(b"@@ -1,3 +1,3 @@\n-a\n+A\n b\n c\n")
+    assert nearest(b"a\nb\nc\n", Misfit("nowhere", 1, file.hunks[0], 1)) is None
+
+
 def test_a_misfit_of_a_whole_file_has_no_nearest() -> None:
     assert nearest(b"a\n", Misfit(reason="differs")) is None
 
@@ -498,6 +518,17 @@ def test_many_equal_places_are_cut_off() -> None:
     assert isinstance(result, Misfit)
     assert result.reason == "ambiguous"
     assert len(result.candidates) == 1000
+
+
+def test_among_too_many_places_no_heading_tells() -> None:
+    blocks = [b"def f%d():\n    a\n    b\n    c\n" % number for number in range(1100)]
+    body = b"@@ -9999,3 +9999,3 @@ def f9():\n     a\n-    b\n+    B\n     c\n"
+    assert isinstance(apply(b"".join(blocks[:900]), one(body)), Applied)
+    # The second of this name is behind the places that are looked at.
+    blocks[-1] = blocks[9]
+    result = apply(b"".join(blocks), one(body))
+    assert isinstance(result, Misfit)
+    assert result.reason == "ambiguous"
 
 
 def test_a_hunk_of_many_lines_among_lines_that_repeat() -> None:

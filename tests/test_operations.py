@@ -259,7 +259,7 @@ class TestVerify:
     def test_it_says_no_and_yes(self, scene: Scene) -> None:
         report = operations.verify(request(scene))
         assert not report.ok
-        assert [failure.what for failure in report.failures] == ["2 of 2 patches are not in"]
+        assert [failure.what for failure in report.failures] == ["2 of 2 patches are not applied"]
         operations.apply(request(scene))
         assert operations.verify(request(scene)).ok
 
@@ -389,7 +389,7 @@ class TestProbe:
         self.catalog(scene, "exit(1)")
         report = operations.verify(request(scene, "one"), probe=True)
         assert report.patches[0].probe is not None
-        assert [failure.what for failure in report.failures] == ["one is not in"]
+        assert [failure.what for failure in report.failures] == ["one is not applied"]
 
     def test_it_runs_only_when_asked_for(self, scene: Scene, tmp_path: Path) -> None:
         trace = tmp_path / "trace"

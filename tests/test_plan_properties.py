@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine import World, known, make_diff, put, refused
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
+from engine import World, known, make_diff, put, refused
 from vllm_patcher.errors import InvalidPatch
 from vllm_patcher.states import NOT_APPLIED, SATISFYING
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engine import Files
-
     from vllm_patcher.plan import Plan
     from vllm_patcher.stack import Known
 

@@ -210,8 +210,7 @@ def _one_place(
     text: Text, hunk: Hunk, *, low: int, expected: int, trusted: bool
 ) -> int | list[int]:
     """The place at or behind ``low``; or all places there are, when that is not exactly one."""
-    by_number = trusted or (not hunk.old and not text.lines)
-    if by_number and expected >= low and _fits(text.lines, hunk, expected):
+    if trusted and expected >= low and _fits(text.lines, hunk, expected):
         return expected
     if not hunk.old:
         return []

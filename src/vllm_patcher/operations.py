@@ -8,7 +8,7 @@ that can write. Any number of processes may call any of these on one install at 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from . import bytecode, probes, versions
 from .errors import (
@@ -87,7 +87,7 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
     a failure too; ``probe`` runs the patches' probes.
     """
     here = survey(locate(request), request)
-    plan = plan_apply(here.here, _select(here, request, receipt=True))
+    plan = plan_apply(here.here, _select(here, request, receipt=("in", "out")))
     report = report_on("verify", here, plan, findings=plan.findings, strict=strict)
     return _probed(report, here) if probe else report
 
@@ -151,7 +151,9 @@ def _named(here: Survey, request: Request) -> tuple[str, ...] | None:
 
 
 def _plan_to_apply(here: Survey, request: Request, *, exact: bool) -> Plan:
-    plan = plan_apply(here.here, _select(here, request, receipt=not request.patches), exact=exact)
+    everything = not (request.patches or request.kinds or request.cves)
+    asked = _select(here, request, receipt=("in",) if everything else ())
+    plan = plan_apply(here.here, asked, exact=exact)
     errors: list[VllmPatchError] = []
     for finding in plan.findings:
         if finding.state in (CONFLICT, BLOCKED):
@@ -262,16 +264,15 @@ def _homeless(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
             )
 
 
-def _select(here: Survey, request: Request, *, receipt: bool) -> list[Asked]:
+def _select(here: Survey, request: Request, *, receipt: Collection[str]) -> list[Asked]:
     """The patches a run is about, with all that they require.
 
-    ``receipt`` adds those that the receipt wants in.
+    ``receipt`` adds those of the receipt that are wanted ``in``, ``out``, or both.
     """
     by_choice = bool(request.kinds or request.cves)
     chosen = here.named or tuple(_chosen(here, request))
     names = dict.fromkeys(chosen)
-    if receipt:
-        names.update(dict.fromkeys(entry.id for entry in here.entries))
+    names.update(dict.fromkeys(entry.id for entry in here.entries if entry.wanted in receipt))
     for name in list(names):
         names.update(dict.fromkeys(here.asked[name].requires))
     return [

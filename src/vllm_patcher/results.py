@@ -199,7 +199,7 @@ def _failures(report: Report) -> Iterator[VllmPatchError]:
     if missing:
         some = counted([item.id for item in missing], len(report.patches))
         yield PatchNotIn(
-            f"{some} {'is' if len(missing) == 1 else 'are'} not in",
+            f"{some} {'is' if len(missing) == 1 else 'are'} not applied",
             hint=_hint_for_missing(report, missing),
         )
     if report.hiding:

@@ -228,7 +228,7 @@ def _moved(growths: Sequence[_Growth], without: Collection[str]) -> Moved:
 def _estimate(place: int, patch: Known, beneath: Iterable[Known]) -> Moved:
     """How far those below moved what comes out with a part, going by all their headers."""
     part = patch.parts[place]
-    below = [(other, each) for other in beneath if other is not patch for each in other.parts]
+    below = [(other, each) for other in beneath for each in other.parts]
     below += [(patch, each) for each in patch.parts[:place]]
     growths: list[_Growth] = []
     for other, each in below:

@@ -34,20 +34,21 @@ class _Verbs(click.Group):
     ) -> click.Command | None:
         if name not in self.NAMES:
             return None
-        from . import verbs
-
-        return verbs.BY_NAME[name]
+        # importlib.import_module would do the same, and importing importlib takes time.
+        module = __import__(f"{__name__}.verbs.{name}", fromlist=["command"])
+        command: click.Command = module.command
+        return command
 
 
 @click.command(cls=_Verbs, context_settings=_CONTEXT)
 @click.version_option(__version__, prog_name="vllm-patch", message="%(prog)s %(version)s")
 def vllm_patch() -> None:
-    r"""Apply, verify and revert versioned patches of an installed vLLM.
+    """Apply, verify and revert versioned patches of an installed vLLM.
 
     \b
     In a Dockerfile:  RUN vllm-patch apply
     In CI:            vllm-patch verify
-    """
+    """  # noqa: D301 - \b is click's mark
 
 
 def main() -> None:

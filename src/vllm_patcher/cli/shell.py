@@ -34,7 +34,7 @@ _CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f
 class Output:
     """Where lines go and how they look.
 
-    ``hint`` turns the hint of an error into one for the command line at hand.
+    ``lost`` says why results could not be written, "" if they could.
     """
 
     def __init__(

@@ -1,0 +1,137 @@
+"""What verbs do alike: call the library for each install, print what it says, make hints fit.
+
+Always true here: nothing is decided about a patch; an error of one install does not keep the
+next from its turn, and the worst exit code counts.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from vllm_patcher.errors import UnknownPatch, VllmPatchError
+
+from .shell import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vllm_patcher.results import Report
+    from vllm_patcher.survey import Request
+
+    from .hints import Call
+
+PATCHES = click.argument("patches", nargs=-1, metavar="[PATCH]...")
+
+
+def given(*flags: tuple[str, bool]) -> tuple[str, ...]:
+    """The options that are set, as they are typed."""
+    return tuple(flag for flag, is_set in flags if is_set)
+
+
+def each(
+    call: Call, work: Callable[[Request], Report], *, text: bool = True, diff: str = ""
+) -> int:
+    """Run a verb on each install and print its report; the worst exit code counts.
+
+    ``diff`` says which way the diff of its edits is printed: forwards, backwards, or not at all.
+    """
+    output = call.options.output()
+    changed = False
+
+    def one(request: Request) -> int:
+        nonlocal changed
+        result = work(request)
+        changed = changed or result.wrote
+        rendered = _rendered(result, backwards=diff == "backwards") if diff else None
+        failed = call.verb == "verify" and not result.ok
+        hint = call._replace(python=request.python).hint
+        if output.json:
+            from vllm_patcher import document
+
+            output.document(document.of_report(call.verb, result, hint=hint, diff=rendered))
+        else:
+            _print_notes(output, result)
+            if text:
+                _print_text(output, result)
+            if rendered is not None:
+                output.raw(rendered)
+            for failure in result.failures if failed else ():
+                output.error(failure, hint)
+        return EXIT_FAILED if failed else EXIT_OK
+
+    return output.ending(guarded(call, output, one), changed=changed)
+
+
+def _print_notes(output: Output, result: Report) -> None:
+    for note in result.notes:
+        output.note(note)
+
+
+def _print_text(output: Output, result: Report) -> None:
+    from vllm_patcher import report
+
+    style = output.style_for(sys.stdout)
+    output.lines(report.text(result, style=style, verbose=output.verbose))
+    if result.verb != "status":
+        for warning in report.warnings(result):
+            output.warning(warning)
+
+
+def guarded(call: Call, output: Output, one: Callable[[Request], int]) -> int:
+    """Call for each request; an error of one install does not keep the next from its turn."""
+    patches = call.patches if call.verb != "show" else ()
+    try:
+        requests = call.options.requests(patches)
+    except VllmPatchError as error:
+        return _print_error(call, output, error)
+    worst = EXIT_OK
+    for request in requests:
+        try:
+            code = one(request)
+        except VllmPatchError as error:
+            code = _print_error(call._replace(python=request.python), output, error)
+        except OSError as error:
+            code = _print_error(call, output, _from_system(error))
+        worst = max(worst, code)
+    return worst
+
+
+def _print_error(call: Call, output: Output, error: VllmPatchError) -> int:
+    from vllm_patcher.results import Refused
+
+    if output.json:
+        from vllm_patcher import document
+
+        output.document(document.of_report(call.verb, None, error, hint=call.hint))
+    else:
+        from vllm_patcher import report
+
+        if isinstance(error, Refused):
+            _print_notes(output, error.report)
+            style = output.style_for(sys.stdout)
+            lines = report.text(error.report, style=style, verbose=output.verbose, refused=True)
+            output.lines(lines)
+        output.error(error, call.hint)
+    return EXIT_USAGE if isinstance(error, UnknownPatch) else EXIT_REFUSED
+
+
+def _from_system(error: OSError) -> VllmPatchError:
+    """What the operating system refused, as an error of ours."""
+    why = error.strerror or str(error)
+    where = error.filename if isinstance(error.filename, str) else ""
+    return VllmPatchError(f"{where}: {why}" if where else why)
+
+
+def _rendered(report: Report, *, backwards: bool) -> bytes:
+    from vllm_patcher import unified
+    from vllm_patcher.plan import Edit
+
+    edits = sorted(
+        report.edits, key=lambda edit: edit.path
+    )  # by path; the order of writing is another matter
+    if backwards:
+        edits = [Edit(path=e.path, before=e.after, after=e.before) for e in edits]
+    return unified.render(edits, prefix="vllm")

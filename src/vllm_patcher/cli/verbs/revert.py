@@ -1,0 +1,31 @@
+"""The verb `revert`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from vllm_patcher.cli.hints import Call
+from vllm_patcher.cli.options import CATALOG, DIFFS, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.running import PATCHES, each, given
+
+
+@click.command("revert")
+@PATCHES
+@click.option("--with-dependents", is_flag=True, help="Take out what requires them, too.")
+@options(DIFFS, INSTALL, CATALOG, SHOW)
+def command(patches: tuple[str, ...], *, with_dependents: bool, **common: Any) -> int:
+    """Take patches out again: all that are proven to be in, or those named.
+
+    What cannot be proven to have been put in stays.
+
+    \b
+    vllm-patch revert
+    vllm-patch revert lora-waiting-leak
+    """  # noqa: D301 - \b is click's mark
+    from vllm_patcher import operations
+
+    flags = given(("--with-dependents", with_dependents))
+    call = Call(verb="revert", options=Common(**common), patches=patches, flags=flags)
+    return each(call, lambda r: operations.revert(r, with_dependents=with_dependents))

@@ -1,0 +1,72 @@
+"""The verb `show`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vllm_patcher.cli.hints import Call
+from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.running import given, guarded
+from vllm_patcher.cli.shell import EXIT_OK
+from vllm_patcher.errors import NotInstalled, UnknownPatch
+
+if TYPE_CHECKING:
+    from vllm_patcher.survey import Request
+
+
+@click.command("show")
+@click.argument("name", metavar="ID")
+@click.option("--diff", "only_diff", is_flag=True, help="Print only the diff.")
+@click.option("--for", "release", metavar="VERSION", help="Only the diff for VERSION.")
+@options(INSTALL, CATALOG, SHOW)
+def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -> int:
+    """Show one patch whole, with its diff: of the catalog, or as it was applied."""
+    from vllm_patcher import catalog, listing
+
+    call = Call(
+        verb="show",
+        options=Common(**common),
+        patches=(name,),
+        flags=(*given(("--diff", only_diff)), *(("--for", release) if release else ())),
+    )
+    output = call.options.output()
+
+    def one(request: Request) -> int:
+        patches = catalog.load_all(request.catalogs, builtin=request.builtin, locked=False).patches
+        found = next((patch for patch in patches if patch.id == name), None)
+        if found is not None:
+            entry = listing.entry(found, release)
+        else:
+            entry = listing.Entry(patch=None, diffs=(("", _applied_text(request, name)),))
+        if output.json:
+            output.document(listing.entry_document(name, entry))
+        elif only_diff:
+            output.raw(listing.only_diff(name, entry))
+        else:
+            output.lines(listing.entry_text(entry))
+            for specifier, text in entry.diffs:
+                output.lines([listing.diff_headline(specifier)])
+                output.raw(text)
+        return EXIT_OK
+
+    return output.ending(guarded(call, output, one))
+
+
+def _applied_text(request: Request, name: str) -> bytes:
+    """The text of a patch that no catalog has, as it was applied."""
+    from vllm_patcher import operations
+
+    try:
+        text = operations.applied_text(request, name)
+    except NotInstalled as error:
+        fact = f"{error.what}, so nothing tells what was applied"
+        raise UnknownPatch(
+            f"no patch {name!r} in the catalog", facts=[fact, *error.facts], hint="vllm-patch list"
+        ) from error
+    if text is None:
+        raise UnknownPatch(
+            f"no patch {name!r}: it is in no catalog and was not applied", hint="vllm-patch list"
+        )
+    return text

@@ -1,0 +1,20 @@
+"""The verb `status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from vllm_patcher.cli.hints import Call
+from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.running import each
+
+
+@click.command("status")
+@options(INSTALL, CATALOG, SHOW)
+def command(**common: Any) -> int:
+    """Tell the state of every patch on this install."""
+    from vllm_patcher import operations
+
+    return each(Call(verb="status", options=Common(**common)), operations.status)

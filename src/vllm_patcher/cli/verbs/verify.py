@@ -1,0 +1,32 @@
+"""The verb `verify`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from vllm_patcher.cli.hints import Call
+from vllm_patcher.cli.options import CATALOG, CHOICE, DIFFS, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.running import PATCHES, each, given
+
+
+@click.command("verify")
+@PATCHES
+@click.option("--strict", is_flag=True, help="A modified file or an unsupported patch fails too.")
+@click.option("--probe", is_flag=True, help="Also run the probes: is the fault really gone?")
+@options(DIFFS, CHOICE, INSTALL, CATALOG, SHOW)
+def command(patches: tuple[str, ...], *, strict: bool, probe: bool, **common: Any) -> int:
+    """Prove that patches are in: the default ones or those named, and all applied before.
+
+    Exit code 0 means yes, 1 no. Writes nothing.
+
+    \b
+    vllm-patch verify
+    vllm-patch verify --probe lora-finish-request
+    """  # noqa: D301 - \b is click's mark
+    from vllm_patcher import operations
+
+    flags = given(("--strict", strict), ("--probe", probe))
+    call = Call(verb="verify", options=Common(**common), patches=patches, flags=flags)
+    return each(call, lambda r: operations.verify(r, strict=strict, probe=probe))
