@@ -102,6 +102,14 @@ def in_a(name: str, hunks: str) -> Known:
     return known(name, f"--- a/vllm/a.py\n+++ b/vllm/a.py\n{hunks}".encode())
 
 
+def repeating() -> tuple[Files, Known]:
+    """Make a file with equal blocks, and a patch that leaves a place it would fit again."""
+    block = ("same 1", "same 2", "same 3")
+    base: Files = {"a.py": text(*block, "x", *block, "x", *block)}
+    hunk = "@@ -2,6 +2,7 @@\n same 2\n same 3\n x\n+y\n same 1\n same 2\n same 3\n"
+    return base, in_a("dup", hunk)
+
+
 def changing(
     name: str,
     before: Mapping[str, bytes | None],

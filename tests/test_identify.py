@@ -12,13 +12,13 @@ from engine import (
     World,
     changing,
     edited,
-    in_a,
     inverse,
     known,
     make_diff,
     numbered,
     put,
     rename,
+    repeating,
     text,
 )
 from vllm_patcher.identify import identify
@@ -103,6 +103,17 @@ def test_what_lies_in_another_order_than_the_series_is_found() -> None:
     assert_base(here, BASE)
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_what_would_go_back_elsewhere_is_not_found(listed: bool) -> None:
+    # Somebody made the same change at the other of two equal places.
+    base, patch = repeating()
+    block = ("same 1", "same 2", "same 3")
+    files: Files = {"a.py": text(*block, "x", *block, "x", "y", *block)}
+    here = World(released=base, catalog=[patch], files=files)
+    here.receipt = [(patch, "in")] if listed else []
+    assert here.found() == {}
+
+
 def test_more_patches_than_a_search_can_try_are_found() -> None:
     data = numbered(400)
     base: Files = {"a.py": data}
@@ -181,10 +192,7 @@ class TestWithoutProof:
 
     def test_what_would_not_go_back_to_the_same_bytes_stays(self) -> None:
         # Out, nothing could say to which of two places it belongs.
-        block = ("same 1", "same 2", "same 3")
-        hunk = "@@ -2,6 +2,7 @@\n same 2\n same 3\n x\n+y\n same 1\n same 2\n same 3\n"
-        base: Files = {"a.py": text(*block, "x", *block, "x", *block)}
-        patch = in_a("dup", hunk)
+        base, patch = repeating()
         added = put(base, patch)["a.py"] or b""
         assert World(released=base, catalog=[patch], files={"a.py": added}).found() == {"dup": True}
         files: Files = {"a.py": text("foreign") + added}
@@ -218,6 +226,14 @@ class TestDoubt:
         here.files["a.py"] = put(BASE, AB)["a.py"]
         assert here.found() == {"ab": False}
         assert here.here.found.partial == {AB: {"a.py"}}
+
+    def test_what_fits_both_ways_may_be_in(self) -> None:
+        same: Files = {"a.py": text(*"xxxxxx"), "b.py": BASE["b.py"]}
+        more = b"--- a/vllm/a.py\n+++ b/vllm/a.py\n@@ -3,2 +3,3 @@\n x\n+x\n x\n"
+        patch = known("more", more + changing("b", same, b=put(BASE, AB)["b.py"]).text)
+        files = put(same, patch)
+        files["a.py"] = FOREIGN + (files["a.py"] or b"")
+        assert World(released=same, catalog=[patch], files=files).found() == {}
 
     def test_the_receipt_settles_it(self) -> None:
         here = world(AB)
@@ -294,6 +310,13 @@ class TestParts:
         here.receipt = [(P, "in")]
         here.files["a.py"] = put(BASE, AB, P)["a.py"]
         assert here.found() == {"ab": True, "p": True}
+
+    def test_among_parts_too(self) -> None:
+        half = changing("half", BASE, b=put(BASE, AB)["b.py"], c=text("never"))
+        other = changing("other", BASE, b=edited(BASE["b.py"] or b"", l30="another"), c=text("no"))
+        here = world(AB, catalog=(half, AB, other))
+        here.files["b.py"] = edited(here.files["b.py"] or b"", l30="another")
+        assert here.found() == {"ab": True, "other": False}
 
     def test_the_receipt_that_explains_one_file_helps_with_the_next(self) -> None:
         other = changing("other", BASE, b=edited(BASE["b.py"] or b"", l30="another 30"))

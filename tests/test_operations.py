@@ -324,6 +324,8 @@ class TestVerify:
         (scene.package / "a.abi3.so").write_bytes(b"")
         report = operations.verify(request(scene))
         assert [failure.code for failure in report.failures] == ["shadowed-source"]
+        # What has gone out is hidden by nothing.
+        assert operations.revert(request(scene, "one")).shadowing == ()
 
     def test_strict_wants_every_file_proven(self, scene: Scene) -> None:
         (scene.package / "a.py").write_bytes(FILES["a.py"] + b"# more\n")

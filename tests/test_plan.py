@@ -20,9 +20,11 @@ from engine import (
     put,
     refused,
     rename,
+    repeating,
     text,
     words,
 )
+from vllm_patcher.plan import plan_revert, situation
 from vllm_patcher.states import (
     APPLIED,
     BLOCKED,
@@ -72,14 +74,6 @@ def world(*catalog: Known, on: tuple[Known, ...] = (), record: bool = True) -> W
 def by_hand(*catalog: Known, on: tuple[Known, ...], released: Files = BASE) -> World:
     """Lay a world with patches put on by another tool: there is no receipt."""
     return World(released=released, catalog=catalog, files=put(released, *on))
-
-
-def repeating() -> tuple[Files, Known]:
-    """Make a file with equal blocks, and a patch that leaves a place it would fit again."""
-    block = ("same 1", "same 2", "same 3")
-    base: Files = {"a.py": text(*block, "x", *block, "x", *block)}
-    hunk = "@@ -2,6 +2,7 @@\n same 2\n same 3\n x\n+y\n same 1\n same 2\n same 3\n"
-    return base, in_a("dup", hunk)
 
 
 class TestApplied:
@@ -165,6 +159,19 @@ class TestApplied:
         here.apply("dup", "new")
         assert here.files == {**once, "c.py": text("made")}
 
+    def test_nor_is_the_half_of_it_that_can_no_longer_come_out(self) -> None:
+        base, dup = repeating()
+        base["b.py"] = B
+        both = known("both", dup.text + changing("b", base, b=edited(B, l5="both")).text)
+        here = World(released=base, catalog=[both])
+        here.apply("both")
+        here.files["a.py"] = FOREIGN + (here.files["a.py"] or b"")
+        once = dict(here.files)
+        here.catalog = [both, NEW]
+        here.apply("new")
+        assert here.files == {**once, "c.py": text("made")}
+        assert here.apply("both").edits == ()
+
 
 NEW_FILE: Files = {"c.py": text("x")}
 
@@ -193,6 +200,15 @@ class TestUpstream:
         one_more = known("more", b"--- a/vllm/a.py\n+++ b/vllm/a.py\n@@ -4,2 +4,3 @@\n x\n+x\n x\n")
         here = World(released=base, catalog=[one_more])
         assert here.state("more") == NOT_APPLIED
+
+    def test_what_fits_both_ways_but_for_another_patch_is_in_conflict(self) -> None:
+        base: Files = {"a.py": text(*"xxxxxx")}
+        one_more = in_a("more", "@@ -3,2 +3,3 @@\n x\n+x\n x\n")
+        other = changing("other", base, a=text(*"uvwyz"))
+        assert World(released=base, catalog=[other, one_more]).state("more") == NOT_APPLIED
+        here = World(released=base, catalog=[other, one_more])
+        here.apply("other")
+        assert here.state("more") == CONFLICT
 
     def test_in_one_of_its_files_only(self) -> None:
         released = {**BASE, "b.py": put(BASE, AB)["b.py"]}
@@ -862,9 +878,18 @@ def test_a_modified_file_that_no_patch_touches_stays_as_it_is() -> None:
     assert here.files == {**BASE, "b.py": foreign(B)}
 
 
-def test_the_series_holds_every_patch_that_is_known() -> None:
+def test_a_patch_the_series_does_not_name_is_not_lost() -> None:
     here = world(on=(P, Q)).here
-    assert here.series == ("p", "q", "ab", "new")
+    short = situation(
+        current=here.current,
+        known=here.known,
+        receipt=here.receipt,
+        wanted=here.wanted,
+        series=["new"],
+        pristine=here.pristine,
+    )
+    plan = plan_revert(short, ["p"], with_dependents=False)
+    assert plan.target["a.py"] == put(BASE, Q)["a.py"]
 
 
 def test_failing_and_satisfying_states_are_not_the_same() -> None:

@@ -196,6 +196,9 @@ TWO = [*NUMBERS[:10], *BLOCK, *BLOCK, *NUMBERS[20:]]
 SECOND = edited(TWO, 19, b"    raise\n", gone=1)
 NEW = [b"new\n"] * len(BLOCK)
 ABOVE = patch("above", join(TWO), join(edited(TWO, 5, *NEW)))
+#: The same, where only what comes out has equal places.
+RAISED = edited(TWO, 13, b"    raise\n", gone=1)
+BOTH = edited(RAISED, 19, b"    raise\n", gone=1)
 
 
 def test_a_patch_on_the_pristine_file_finds_its_block_below_another() -> None:
@@ -224,11 +227,12 @@ def test_a_header_that_fits_in_neither_sense_is_refused() -> None:
 
 def test_lines_that_another_put_right_above_the_hunk_count() -> None:
     lines = [*NUMBERS[:6], *BLOCK, *BLOCK, *NUMBERS[20:]]
-    above = patch("above", join(lines), join(edited(lines, 12, *NEW)))
     wanted = edited(lines, 15, b"    raise\n", gone=1)
-    second = patch("second", join(lines), join(wanted))
+    second = patch("second", join(lines), join(wanted), context=2)
+    assert second.parts[0].diff.hunks[0].old_start == 14
+    above = patch("above", join(lines), join(edited(lines, 13, *NEW)))
     stack = put({"x.py": join(lines)}, above, second)
-    assert stack.files["x.py"] == join(edited(wanted, 12, *NEW))
+    assert stack.files["x.py"] == join(edited(wanted, 13, *NEW))
 
 
 def test_lines_that_another_took_count_too() -> None:
@@ -404,15 +408,34 @@ def test_of_what_is_beneath_what_is_required_is_in_the_header() -> None:
     assert take({"x.py": join(both)}, second, trusted=True, beneath=[ABOVE]) == wanted
 
 
+#: A block to be changed, and one further down that is then equal to it.
+RAISES = [*BLOCK[:3], b"    raise\n", *BLOCK[4:]]
+APART_BLOCKS = [*NUMBERS[:10], *BLOCK, *NUMBERS[10:16], *RAISES, *NUMBERS[20:]]
+FIRST = edited(APART_BLOCKS, 13, b"    raise\n", gone=1)
+
+
+def below(name: str, at: int) -> Known:
+    new = [b"%s %d\n" % (name.encode(), number) for number in range(20)]
+    return patch(name, join(APART_BLOCKS), join(edited(APART_BLOCKS, at, *new)))
+
+
 def test_own_lines_above_do_not_make_others_count() -> None:
-    # The other's lines are below the second hunk in the pristine file, but above the line that
-    # the header gives it once the patch's own lines are counted.
-    lines = [*NUMBERS[:6], *BLOCK, *NUMBERS[10:16], *BLOCK, *NUMBERS[20:]]
-    own = edited(edited(lines, 9, b"    raise\n", gone=1), 2, *[b"own\n"] * 20)
-    two = patch("two", join(lines), join(own), context=2)
-    below = patch("below", join(lines), join(edited(lines, 14, *[b"below\n"] * 12)))
-    stack = put({"x.py": join(lines)}, below, two)
-    assert take(stack.files, two, trusted=True, beneath=[below]) == put(stack.base, below).files
+    # The other's lines are below the hunk in the pristine file, but above the line that the
+    # header gives it, which counts the patch's own lines.
+    own = edited(FIRST, 2, *[b"own\n"] * 20)
+    first, other = patch("first", join(APART_BLOCKS), join(own), context=2), below("other", 18)
+    stack = put({"x.py": join(APART_BLOCKS)}, other, first)
+    wanted = put(stack.base, other).files
+    assert take(stack.files, first, trusted=True, beneath=[other]) == wanted
+
+
+def test_what_is_beneath_moves_what_is_above_it() -> None:
+    # By its header alone the second one's lines would stand above the block.
+    one, two = below("one", 4), below("two", 18)
+    first = patch("first", join(APART_BLOCKS), join(FIRST), context=2)
+    stack = put({"x.py": join(APART_BLOCKS)}, one, two, first)
+    wanted = put(stack.base, one, two).files
+    assert take(stack.files, first, trusted=True, beneath=[one, two]) == wanted
 
 
 # --- files as a whole ----------------------------------------------------------------------
@@ -464,32 +487,46 @@ def test_a_rename_needs_a_source_and_a_free_place() -> None:
 
 def test_lines_that_others_added_are_still_counted_after_a_rename() -> None:
     above = patch("above", join(TWO), join(edited(TWO, 5, *NEW)), path="old.py")
-    moving = known("moving", RENAME + diff(join(TWO), join(SECOND), path="new.py", context=2))
+    change = diff(join(TWO), join(SECOND), path="new.py", context=2)
     base = {"old.py": join(TWO), "new.py": None}
-    stack = put(base, above, moving)
+    stack = put(base, above, known("moving", RENAME + change))
     assert stack.files == {"old.py": None, "new.py": join(edited(SECOND, 5, *NEW))}
-    assert take(stack.files, moving, trusted=True, beneath=[above]) == put(base, above).files
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_and_when_it_is_taken_off(apart: bool) -> None:
+    above = patch("above", join(RAISED), join(edited(RAISED, 5, *NEW)), path="old.py")
+    change = diff(join(RAISED), join(BOTH), path="new.py", context=2)
+    base = {"old.py": join(RAISED), "new.py": None}
+    patches = [above, known("both", RENAME + change)]
+    if apart:
+        patches = [above, known("rename", RENAME), known("change", change)]
+    stack = put(base, *patches)
+    assert stack.files == {"old.py": None, "new.py": join(edited(BOTH, 5, *NEW))}
+    beneath = patches[:-1]
+    wanted = put(base, *beneath).files
+    assert take(stack.files, patches[-1], trusted=True, beneath=beneath) == wanted
 
 
 @pytest.mark.parametrize("how", ["renamed", "deleted"])
 def test_a_new_file_does_not_inherit_lines_from_an_old_one(how: str) -> None:
     old = join(TWO)
-    above = patch("above", old, join(edited(TWO, 5, *NEW)), path="old.py")
     grown = join(edited(TWO, 5, *NEW))
+    above = patch("above", old, grown, path="old.py")
     away, again = RENAME, header("old.py", b"new file mode 100644\n")
     if how == "deleted":
         away = header("old.py", b"deleted file mode 100644\n")
         away += hunks(grown, b"", path="old.py").replace(b"+++ b/vllm/old.py", b"+++ /dev/null")
     again += hunks(b"", old, path="old.py").replace(b"--- a/vllm/old.py", b"--- /dev/null")
+    # Put on, the second block has an equal one above it; taken off, so has the first one.
     second = patch("second", old, join(SECOND), path="old.py", context=2)
+    first = patch("first", join(SECOND), join(BOTH), path="old.py", context=2, requires=["second"])
     base = {"old.py": old, "new.py": None}
-    stack = put(base, above, known("away", away), known("again", again), second)
-    assert stack.files["old.py"] == join(SECOND)
-    if how == "deleted":
-        # By its own header the first patch moved the lines of a file that is no more.
-        beneath = [above, known("away", away), known("again", again)]
-        wanted = put(base, *beneath).files
-        assert take(stack.files, second, trusted=True, beneath=beneath) == wanted
+    beneath = [above, known("away", away), known("again", again), second]
+    stack = put(base, *beneath, first)
+    assert stack.files["old.py"] == join(BOTH)
+    wanted = put(base, *beneath).files
+    assert take(stack.files, first, trusted=True, beneath=beneath) == wanted
 
 
 # --- properties ----------------------------------------------------------------------------
@@ -537,14 +574,19 @@ def built(base: Sequence[bytes], edits: Edits, owners: Iterable[int]) -> bytes:
 
 
 @settings(max_examples=300, deadline=None)
-@given(base=st.lists(LINE, min_size=60, max_size=60), edits=st.lists(EDIT, min_size=7, max_size=7))
+@given(
+    base=st.lists(LINE, min_size=60, max_size=60),
+    edits=st.lists(EDIT, min_size=7, max_size=7),
+    order=st.sampled_from([(0, 1, 2), (0, 2, 1), (1, 0, 2)]),
+)
 def test_patches_that_leave_each_other_alone_stack_whatever_repeats(
-    base: list[bytes], edits: Edits
+    base: list[bytes], edits: Edits, order: tuple[int, ...]
 ) -> None:
     stack = Stack({"x.py": join(base)})
     on: list[Known] = []
     trees = [stack.files]
-    for owner, (below, requires) in enumerate([([], []), ([], []), ([0], ["one"])]):
+    for owner in order:
+        below, requires = ([0], ["one"]) if OWNERS[owner] == "needs one" else ([], [])
         text = written(base, edits, owner, below)
         if built(base, edits, [*below, owner]) == built(base, edits, below):
             continue

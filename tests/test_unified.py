@@ -172,6 +172,9 @@ def counts(old: bytes, new: bytes) -> tuple[int, int]:
         pytest.param(b"a\nb\nc\nd\n", b"c\nd\na\nb\n", (2, 2), id="moved"),
         # Only between the first two unique lines is each `)` one of a kind.
         pytest.param(b"a\n(\n)\nb\n(\n)\nc\n", b"a\n1\n)\nb\n(\n3\n)\nc\n", (1, 2), id="repeated"),
+        pytest.param(
+            b"A\np\nu\nq\nB\nu\nv\n", b"A\nr\nu\ns\nB\nu\nw\n", (3, 3), id="once between others"
+        ),
         pytest.param(b"x\n" * 9, b"x\n" * 7, (2, 0), id="all equal"),
     ],
 )  # fmt: skip

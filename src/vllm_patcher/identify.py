@@ -76,15 +76,17 @@ def _units(current: Tree, known: Sequence[Known]) -> list[Unit]:
 
 def _explain(units: Sequence[Case], known: Sequence[Known], receipt: Sequence[Known]) -> None:
     """Try what proves most first: the receipt, whole patches, parts, and what only goes back."""
+    tried: set[tuple[frozenset[Case], frozenset[Known]]] = set()
     for unit in _unproven(units):
         peel(unit, receipt)
     for group in _connected(_unproven(units), known):
-        _search_whole(group, units, known)
+        _search(group, _those_whole(group, units, known), tried)
     for unit in _unproven(units):
         # One file that another hand has changed must not hide the patches in all the others.
-        _search_whole([unit], units, known)
-    for unit in _unproven(units):
-        search([unit], _those_elsewhere_first(unit, units, known))
+        _search([unit], _those_whole([unit], units, known), tried)
+    # Where few patches can be meant, what is found there says which of many are meant elsewhere.
+    for unit in sorted(_unproven(units), key=lambda unit: len(_touching(unit, known))):
+        _search([unit], _those_elsewhere_first(unit, units, known), tried)
     for unit in _unproven(units):
         # So many patches that no search gets to the end of them.
         peel(unit, known)
@@ -92,6 +94,18 @@ def _explain(units: Sequence[Case], known: Sequence[Known], receipt: Sequence[Kn
         mend(unit, receipt)
     for unit in _unproven(units):
         believe(unit, receipt)
+
+
+def _search(
+    units: Sequence[Case],
+    candidates: Sequence[Known],
+    tried: set[tuple[frozenset[Case], frozenset[Known]]],
+) -> None:
+    """Search, but not for the same a second time."""
+    key = (frozenset(units), frozenset(candidates))
+    if key not in tried:
+        tried.add(key)
+        search(units, candidates)
 
 
 def _unproven(units: Iterable[Case]) -> list[Case]:
@@ -109,10 +123,12 @@ def _connected(units: Sequence[Case], known: Sequence[Known]) -> list[list[Case]
     return groups
 
 
-def _search_whole(group: Sequence[Case], units: Sequence[Case], known: Sequence[Known]) -> None:
-    """Explain units together by patches that are in whole, with what the other units hold."""
+def _those_whole(
+    group: Sequence[Case], units: Sequence[Case], known: Sequence[Known]
+) -> list[Known]:
+    """Choose the patches that would be in whole if they are in a group, with the other units."""
     others = [unit for unit in units if unit not in group]
-    candidates = [
+    return [
         patch
         for patch in known
         if any(unit.touched_by(patch) for unit in group)
@@ -122,15 +138,17 @@ def _search_whole(group: Sequence[Case], units: Sequence[Case], known: Sequence[
             if unit.touched_by(patch)
         )
     ]
-    search(group, candidates)
+
+
+def _touching(unit: Case, known: Sequence[Known]) -> list[Known]:
+    return [patch for patch in known if unit.touched_by(patch)]
 
 
 def _those_elsewhere_first(
     unit: Case, units: Sequence[Case], known: Sequence[Known]
 ) -> list[Known]:
     elsewhere = {patch for other in units for patch in other.taken}
-    touching = [patch for patch in known if unit.touched_by(patch)]
-    return sorted(touching, key=lambda patch: patch not in elsewhere)
+    return sorted(_touching(unit, known), key=lambda patch: patch not in elsewhere)
 
 
 class _Sum:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 
 from . import bytecode, probes, versions
 from .errors import (
@@ -116,24 +117,34 @@ def applied_text(request: Request, name: str) -> bytes | None:
 
 
 class _Run:
-    """Plan; if there is anything to do, plan again under the lock and do it."""
+    """Plan; if there is anything to do, plan again under the lock and do it.
+
+    A refusal, too, counts only under the lock: without it, files may have been read while
+    another process was in the middle of its change.
+    """
 
     def __init__(self, request: Request, planner: Callable[[Survey], Plan]) -> None:
-        install = locate(request)
+        self._request = request
+        self._planner = planner
+        self._install = locate(request)
         self.warnings: list[str] = []
-        self.here = survey(install, request)
-        self.plan = planner(self.here)
-        self.change: Change | None = change_of(self.here, self.plan)
-        if self.change is None:
-            return
-        with locked(install.package, warn=self.warnings.append):
-            package = Tree(install.package)
-            info = Tree(install.dist_info) if install.dist_info is not None else None
-            self.here = survey(install, request)
-            self.plan = planner(self.here)
-            self.change = change_of(self.here, self.plan)
+        with suppress(Refused):
+            self._look()
+            if self.change is None:
+                return
+        with locked(self._install.package, warn=self.warnings.append):
+            self._look()
             if self.change is not None:
-                commit(package, info, self.change)
+                self._commit(self.change)
+
+    def _look(self) -> None:
+        self.here = survey(self._install, self._request)
+        self.plan = self._planner(self.here)
+        self.change: Change | None = change_of(self.here, self.plan)
+
+    def _commit(self, change: Change) -> None:
+        info = self._install.dist_info
+        commit(Tree(self._install.package), None if info is None else Tree(info), change)
 
     def report(self, verb: str, findings: Sequence[Finding]) -> Report:
         return report_on(

@@ -102,12 +102,11 @@ class Stack:
                 # What builds on a part that failed is no problem of its own.
                 failed.add(part.path)
                 continue
-            growths = log.pop(source, [])
             result = _run(
                 files,
                 part,
                 trusted=self.listed(patch, source),
-                moved=_moved(growths, patch.requires | {patch.id}),
+                moved=_moved(log, part, patch),
             )
             if isinstance(result, Problem):
                 problems.append(result)
@@ -115,8 +114,7 @@ class Stack:
                 continue
             key = (patch.id, part.path)
             placements[key] = placements.get(key, ()) + result.placements
-            if part.diff.change not in ("create", "delete"):
-                log[part.path] = _grown(growths, result.placements, patch.id)
+            _note(log, part, patch, result.placements)
         if not problems:
             self.files, self._log = files, log
             self.placements.update(placements)
@@ -212,12 +210,22 @@ def _grown(
     return merged
 
 
-def _moved(growths: Sequence[_Growth], without: Collection[str]) -> Moved:
-    """How far others moved a hunk, whose header counts lines without theirs."""
+def _note(
+    log: dict[str, list[_Growth]], part: Part, patch: Known, placements: Sequence[Placement]
+) -> None:
+    """Write down what a part has done to the lines of its file."""
+    growths = log.pop(part.source or part.path, [])
+    # A new file has its own lines, a file that is no more has none.
+    if part.diff.change not in ("create", "delete"):
+        log[part.path] = _grown(growths, placements, patch.id)
+
+
+def _moved(log: Mapping[str, Sequence[_Growth]], part: Part, patch: Known) -> Moved:
+    """How far others moved the hunks of a part, whose headers count lines without theirs."""
     counted: list[_Growth] = []
     total = least = 0
-    for growth in growths:
-        if growth.owner not in without:
+    for growth in log.get(part.source or part.path, ()):
+        if growth.owner != patch.id and growth.owner not in patch.requires:
             # A change within lines that others had added stands, without them, at their place.
             least = max(growth.at - total, least)
             counted.append(growth._replace(at=least))
@@ -230,18 +238,20 @@ def _estimate(place: int, patch: Known, beneath: Iterable[Known]) -> Moved:
     part = patch.parts[place]
     below = [(other, each) for other in beneath for each in other.parts]
     below += [(patch, each) for each in patch.parts[:place]]
-    growths: list[_Growth] = []
+    names = {part.source or part.path}
+    for _, each in reversed(below):
+        if each.source is not None and each.path in names:
+            names.add(each.source)
+    log: dict[str, list[_Growth]] = {}
     for other, each in below:
-        if each.path not in (part.path, part.source):
-            continue
-        moved = _moved(growths, other.requires | {other.id})
-        placements = [
-            Placement(hunk, first_line(hunk.old_start, hunk.old) + (moved(hunk) or 0), 0)
-            for hunk in each.diff.hunks
-        ]
-        is_new = each.diff.change in ("create", "delete")
-        growths = [] if is_new else _grown(growths, placements, other.id)
-    forward = _moved(growths, patch.requires | {patch.id})
+        if each.path in names:
+            moved = _moved(log, each, other)
+            placements = [
+                Placement(hunk, first_line(hunk.old_start, hunk.old) + (moved(hunk) or 0), 0)
+                for hunk in each.diff.hunks
+            ]
+            _note(log, each, other, placements)
+    forward = _moved(log, part, patch)
     return lambda hunk: forward(hunk.reversed())
 
 

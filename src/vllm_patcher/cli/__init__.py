@@ -6,7 +6,6 @@ Exit codes are a contract: 0 the state is as asked; 1 it is not (from verify onl
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -53,15 +52,7 @@ def vllm_patch() -> None:
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    code = run(sys.argv[1:])
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
-    except OSError:
-        # The interpreter would try again at its end, and put an exit code of its own.
-        os._exit(code)
-    sys.exit(code)
+    sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
