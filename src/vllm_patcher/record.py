@@ -141,8 +141,9 @@ def _rows(text: str, *, name: str) -> list[_Row]:
 
 
 def _fields(text: str, *, name: str) -> Sequence[Sequence[str]]:
-    if "\r" not in text:  # as wheels have it: several times as fast
-        cells = [_cells(line) for line in text.split("\n") if line]
+    plain = text.replace("\r\n", "\n")
+    if "\r" not in plain:  # as wheels have it: several times as fast
+        cells = [_cells(line) for line in plain.split("\n") if line]
         if all(len(row) == 3 for row in cells):  # noqa: PLR2004 - path, digest, size
             return cells
     rows = _rows(text, name=name)
