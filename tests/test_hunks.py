@@ -274,7 +274,7 @@ def test_the_offset_so_far_counts_for_hunks_below() -> None:
 
 
 def test_lines_that_share_a_character_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vllm_patcher.search._CHARACTERS", 1)
+    monkeypatch.setattr("vllm_patcher.lines._CHARACTERS", 1)
     body = b"@@ -9,3 +9,3 @@\n a\n-b\n+B\n c\n"
     assert at(b"c\nb\na\na\na\nb\nc\n", body) == (4,)
 

@@ -215,18 +215,7 @@ def test_no_byte_of_record_is_lost_when_killed(
         assert snapshot(case.site) == case.plain, step
 
 
-@pytest.mark.parametrize(
-    ("verb", "patched"),
-    [
-        KILLED[0],
-        pytest.param(
-            Case.revert,
-            True,
-            id="revert",
-            marks=pytest.mark.xfail(reason="apply asks for what the receipt wants out as well"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("verb", "patched"), KILLED)
 def test_a_run_without_names_moves_what_was_killed_to_where_it_was_going(
     case: Case, monkeypatch: pytest.MonkeyPatch, verb: Callable[[Case], None], *, patched: bool
 ) -> None:

@@ -128,7 +128,7 @@ def test_probes_show_the_fault_where_it_is(install: WheelInstall) -> None:
     scripts = {patch.id: patch.probe_path for patch in catalog.load_all((), builtin=True).patches}
 
     def probe(name: str) -> tuple[int, str]:
-        command = [install.python, "-I", "-B", scripts[name], install.package]
+        command = [str(install.python), "-I", "-B", str(scripts[name]), str(install.package)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
 

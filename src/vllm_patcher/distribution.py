@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_patcher.errors import InvalidRecord, NotInstalled
 from vllm_patcher.record import Record

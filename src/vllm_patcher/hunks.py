@@ -14,7 +14,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from .diff import FileDiff, Hunk
-from .search import Text
+from .lines import Text
 
 #: With more equal places than this nobody asks the headings any more, nor looks for others.
 _MANY_PLACES = 1000

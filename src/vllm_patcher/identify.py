@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .case import Case, Pristine, Unit, believe, mend, peel, search
+from .unit import OpenUnit, Pristine, Unit, believe, mend, peel, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ def identify(
     put on. ``current`` holds every path of every known patch.
     """
     while True:
-        units = [Case(paths, current, pristine) for paths in _units(current, known)]
+        units = [OpenUnit(paths, current, pristine) for paths in _units(current, known)]
         _explain(units, known, receipt)
         found = _Sum(units, known)
         doubtful = [patch for patch in found.doubtful() if patch not in receipt]
@@ -74,9 +74,9 @@ def _units(current: Tree, known: Sequence[Known]) -> list[Unit]:
     return list(dict.fromkeys(frozenset(paths) for paths in group.values()))
 
 
-def _explain(units: Sequence[Case], known: Sequence[Known], receipt: Sequence[Known]) -> None:
+def _explain(units: Sequence[OpenUnit], known: Sequence[Known], receipt: Sequence[Known]) -> None:
     """Try what proves most first: the receipt, whole patches, parts, and what only goes back."""
-    tried: set[tuple[frozenset[Case], frozenset[Known]]] = set()
+    tried: set[tuple[frozenset[OpenUnit], frozenset[Known]]] = set()
     for unit in _unproven(units):
         peel(unit, receipt)
     for group in _connected(_unproven(units), known):
@@ -97,9 +97,9 @@ def _explain(units: Sequence[Case], known: Sequence[Known], receipt: Sequence[Kn
 
 
 def _search(
-    units: Sequence[Case],
+    units: Sequence[OpenUnit],
     candidates: Sequence[Known],
-    tried: set[tuple[frozenset[Case], frozenset[Known]]],
+    tried: set[tuple[frozenset[OpenUnit], frozenset[Known]]],
 ) -> None:
     """Search, but not for the same a second time."""
     key = (frozenset(units), frozenset(candidates))
@@ -108,13 +108,13 @@ def _search(
         search(units, candidates)
 
 
-def _unproven(units: Iterable[Case]) -> list[Case]:
+def _unproven(units: Iterable[OpenUnit]) -> list[OpenUnit]:
     return [unit for unit in units if not unit.proven]
 
 
-def _connected(units: Sequence[Case], known: Sequence[Known]) -> list[list[Case]]:
+def _connected(units: Sequence[OpenUnit], known: Sequence[Known]) -> list[list[OpenUnit]]:
     """Group units that some patch touches together."""
-    groups: list[list[Case]] = [[unit] for unit in units]
+    groups: list[list[OpenUnit]] = [[unit] for unit in units]
     for patch in known:
         touched = [group for group in groups if any(unit.touched_by(patch) for unit in group)]
         if len(touched) > 1:
@@ -124,7 +124,7 @@ def _connected(units: Sequence[Case], known: Sequence[Known]) -> list[list[Case]
 
 
 def _those_whole(
-    group: Sequence[Case], units: Sequence[Case], known: Sequence[Known]
+    group: Sequence[OpenUnit], units: Sequence[OpenUnit], known: Sequence[Known]
 ) -> list[Known]:
     """Choose the patches that would be in whole if they are in a group, with the other units."""
     others = [unit for unit in units if unit not in group]
@@ -140,12 +140,12 @@ def _those_whole(
     ]
 
 
-def _touching(unit: Case, known: Sequence[Known]) -> list[Known]:
+def _touching(unit: OpenUnit, known: Sequence[Known]) -> list[Known]:
     return [patch for patch in known if unit.touched_by(patch)]
 
 
 def _those_elsewhere_first(
-    unit: Case, units: Sequence[Case], known: Sequence[Known]
+    unit: OpenUnit, units: Sequence[OpenUnit], known: Sequence[Known]
 ) -> list[Known]:
     elsewhere = {patch for other in units for patch in other.taken}
     return sorted(_touching(unit, known), key=lambda patch: patch not in elsewhere)
@@ -154,17 +154,17 @@ def _those_elsewhere_first(
 class _Sum:
     """What the units say together about each patch: the units it is on, and where it lacks."""
 
-    def __init__(self, units: Sequence[Case], known: Sequence[Known]) -> None:
+    def __init__(self, units: Sequence[OpenUnit], known: Sequence[Known]) -> None:
         self._units = units
         self._on = {
             patch: on for patch in known if (on := [unit for unit in units if patch in unit.taken])
         }
-        self._off: dict[Known, list[Case]] = {patch: [] for patch in self._on}
+        self._off: dict[Known, list[OpenUnit]] = {patch: [] for patch in self._on}
         for unit in units:
             for patch in self._lacking(unit):
                 self._off[patch].append(unit)
 
-    def _lacking(self, unit: Case) -> list[Known]:
+    def _lacking(self, unit: OpenUnit) -> list[Known]:
         here = [patch for patch in self._on if unit.touched_by(patch)]
         if unit.torn:
             return list(unit.torn)

@@ -9,7 +9,7 @@ Nothing is written.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_patcher import distribution, interpreter
 from vllm_patcher.errors import InvalidRecord, NotInstalled

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_patcher.errors import NotInstalled
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import sys
-from typing import NamedTuple, TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from . import versions
 from .errors import InvalidCatalog

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import objections
-from .laying import Laying
+from . import checks
+from .series import Series
 from .situation import Situation, situation
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def plan_apply(here: Situation, asked: Sequence[Asked], *, exact: bool = False) 
     ``exact`` objects to hunks that moved, unless the file's digest is listed, and to files that
     RECORD does not prove.
     """
-    laying = Laying(here, asked)
+    laid = Series(here, asked)
     by_id = {item.id: item for item in asked}
     for name in dict.fromkeys([*here.series, *by_id]):
         if name in by_id:
-            laying.want(by_id[name])
+            laid.want(by_id[name])
         else:
-            laying.keep(name)
-    return _finish(here, laying, exact=exact)
+            laid.keep(name)
+    return _finish(here, laid, exact=exact)
 
 
 def plan_revert(here: Situation, ids: Collection[str] | None, *, with_dependents: bool) -> Plan:
@@ -78,37 +78,37 @@ def plan_revert(here: Situation, ids: Collection[str] | None, *, with_dependents
     if with_dependents:
         out |= set(dependents)
         dependents = {}
-    laying = Laying(here)
+    laid = Series(here)
     for name in dict.fromkeys([*here.series, *sorted(out)]):
         if name in out:
-            laying.drop(name, dependents=[who for who, on in dependents.items() if name in on])
+            laid.drop(name, dependents=[who for who, on in dependents.items() if name in on])
         else:
-            laying.keep(name)
-    return _finish(here, laying, exact=False)
+            laid.keep(name)
+    return _finish(here, laid, exact=False)
 
 
-def _finish(here: Situation, laying: Laying, *, exact: bool) -> Plan:
+def _finish(here: Situation, laid: Series, *, exact: bool) -> Plan:
     """Make the plan of what was laid, with all that stands against it."""
-    changing = _changing(here, laying)
+    changing = _changing(here, laid)
     target = dict(here.current)
     for unit in changing:
-        target.update({path: laying.stack.files[path] for path in unit})
+        target.update({path: laid.stack.files[path] for path in unit})
     edits = tuple(
         Edit(path=path, before=here.current[path], after=target[path])
         # Removals last: a run that is killed must not lose a file that it renames.
         for path in sorted(target, key=lambda path: (target[path] is None, path))
         if target[path] != here.current[path]
     )
-    refusals = [*_objections(here, laying, changing, target)]
+    refusals = [*_refusals(here, laid, changing, target)]
     if exact:
-        refusals += objections.not_exact(here.found, laying.stack, laying.goal)
+        refusals += checks.not_exact(here.found, laid.stack, laid.goal)
     return Plan(
-        findings=tuple(laying.findings),
+        findings=tuple(laid.findings),
         found=here.found,
         target=target,
         edits=edits,
-        goal=tuple(laying.goal),
-        out=_one_of_each(patch for patch in laying.out if patch not in laying.goal),
+        goal=tuple(laid.goal),
+        out=_one_of_each(patch for patch in laid.out if patch not in laid.goal),
         refusals=tuple(refusals),
     )
 
@@ -120,37 +120,37 @@ def _one_of_each(patches: Iterable[Known]) -> tuple[Known, ...]:
     return tuple(by_id.values())
 
 
-def _changing(here: Situation, laying: Laying) -> list[Unit]:
+def _changing(here: Situation, laid: Series) -> list[Unit]:
     """Find the units whose set of patches changes; all others are left to the byte."""
     return [
         unit
         for unit in here.found.units
-        if any(set(here.found.on(path)) != set(laying.on(path)) for path in unit)
+        if any(set(here.found.on(path)) != set(laid.on(path)) for path in unit)
     ]
 
 
-def _objections(
-    here: Situation, laying: Laying, changing: Sequence[Unit], target: Tree
+def _refusals(
+    here: Situation, laid: Series, changing: Sequence[Unit], target: Tree
 ) -> Iterable[Reason]:
     there = (*here.found.patches, *here.found.partial)
     first = [
-        *objections.no_longer_fitting(
-            laying.unfit,
+        *checks.no_longer_fitting(
+            laid.unfit,
             changing=changing,
-            coming=[patch for patch in laying.goal if patch not in there],
-            going=[p for p in there if p not in laying.goal and p not in laying.left],
+            coming=[patch for patch in laid.goal if patch not in there],
+            going=[p for p in there if p not in laid.goal and p not in laid.left],
         ),
-        *objections.not_compiling(here, target),
+        *checks.not_compiling(here, target),
     ]
     yield from first
     if changing and not first:
-        on = {path: laying.on(path) for unit in changing for path in unit}
-        receipt = _receipt_after(here, laying)
-        yield from objections.not_taken_apart(here, target, on=on, receipt=receipt)
+        on = {path: laid.on(path) for unit in changing for path in unit}
+        receipt = _receipt_after(here, laid)
+        yield from checks.not_taken_apart(here, target, on=on, receipt=receipt)
 
 
-def _receipt_after(here: Situation, laying: Laying) -> list[Known]:
-    going = {patch.id for patch in (*laying.goal, *laying.out)}
+def _receipt_after(here: Situation, laid: Series) -> list[Known]:
+    going = {patch.id for patch in (*laid.goal, *laid.out)}
     rest = [patch for patch in here.receipt if patch.id not in going]
     place = {name: number for number, name in enumerate(here.series)}
-    return sorted([*laying.goal, *rest], key=lambda patch: place[patch.id])
+    return sorted([*laid.goal, *rest], key=lambda patch: place[patch.id])

@@ -8,15 +8,16 @@ normalised text, and the two must agree line by line.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from unidiff import patch as unidiff
 from unidiff.errors import UnidiffParseError
 
+from vllm_patcher.errors import InvalidPatch, UnsafePath
+
 from .block import Block, Problem
 from .names import show, unquote_name
 from .scan import scan
-from vllm_patcher.errors import InvalidPatch, UnsafePath
 
 if TYPE_CHECKING:
     from .parts import Section

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from vllm_patcher.errors import InvalidPatch
+
 from .names import (
     binary_names,
     checked,
@@ -18,7 +20,6 @@ from .names import (
     renamed_names,
     unquote_name,
 )
-from vllm_patcher.errors import InvalidPatch
 
 _EXTENDED = re.compile(
     rb"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to"

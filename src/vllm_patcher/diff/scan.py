@@ -14,11 +14,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from vllm_patcher.errors import InvalidPatch
+
 from .block import Block, Problem, conflict_left_in, read_block
 from .header import Header, is_pair, read_binary, read_git, read_plain
 from .names import show
 from .parts import Section, close
-from vllm_patcher.errors import InvalidPatch
 
 _RULE = re.compile(rb"--(?: |-)?\r?\n")
 _HUNK_SIGNS = b" +-\\"

@@ -19,7 +19,7 @@ Unit = frozenset[str]
 Pristine = Callable[[str, bytes | None], bool]
 
 
-class Case:
+class OpenUnit:
     """One unit while it is being explained: ``taken`` lists patches, the last put on first.
 
     ``torn`` are those of them that rename a file which is there under both names, and the paths
@@ -61,7 +61,7 @@ class Case:
         return fits and stack.files == self.current
 
 
-def peel(unit: Case, order: Sequence[Known]) -> None:
+def peel(unit: OpenUnit, order: Sequence[Known]) -> None:
     """Take patches out, the last of an order first, and stop as soon as that proves it."""
     own = [patch for patch in order if unit.touched_by(patch)]
     files = unit.current
@@ -79,7 +79,7 @@ def peel(unit: Case, order: Sequence[Known]) -> None:
             return
 
 
-def mend(unit: Case, receipt: Sequence[Known]) -> None:
+def mend(unit: OpenUnit, receipt: Sequence[Known]) -> None:
     """A run was killed while the receipt's patches renamed a file: it is there twice."""
     files = unit.current
     taken: list[Known] = []
@@ -102,7 +102,7 @@ def mend(unit: Case, receipt: Sequence[Known]) -> None:
         unit.torn = torn
 
 
-def believe(unit: Case, receipt: Sequence[Known]) -> None:
+def believe(unit: OpenUnit, receipt: Sequence[Known]) -> None:
     """Nothing is proven: the receipt's patches count that come out and go back in."""
     own = [patch for patch in receipt if unit.touched_by(patch)]
     files = unit.current
@@ -126,7 +126,7 @@ def _goes_back(base: Tree, taken: Sequence[Known], current: Tree) -> bool:
     )
 
 
-def search(units: Sequence[Case], candidates: Sequence[Known]) -> None:
+def search(units: Sequence[OpenUnit], candidates: Sequence[Known]) -> None:
     """Look for patches whose removal proves all the units: fewest first, in any order, bounded."""
     start = {path: data for unit in units for path, data in unit.current.items()}
     frontier: list[tuple[Tree, tuple[Known, ...]]] = [(start, ())]

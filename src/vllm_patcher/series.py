@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DONE_BY_OTHERS = Reason(what="another patch that is in does the same")
 
 
-class Laying:
+class Series:
     """What lies on the base so far, and what was found out about each patch on the way.
 
     ``goal`` are the patches laid that are to be in, ``left`` those that are left as they lie and
@@ -67,16 +67,16 @@ class Laying:
     def keep(self, name: str) -> None:
         """Nobody asked: what is in stays, with the text it was applied with.
 
-        Of what is there in part, the receipt knows which way it was going.
+        But a run that was killed is finished: the receipt knows which way it was going.
         """
         revisions = self._there.get(name, [])
         listed = next((patch for patch in self._here.receipt if patch.id == name), None)
         going_out = self._here.wanted.get(name) == "out" and not self._mixed(name)
-        if self._is_whole(revisions):
+        if listed is not None and going_out:
+            self.out += [listed, *revisions]
+        elif self._is_whole(revisions):
             self._put_back(revisions[0])
             self._states[name] = APPLIED
-        elif listed is not None and going_out:
-            self.out += [listed, *revisions]
         elif revisions and listed is not None and self._completes(listed):
             self.goal.append(listed)
             self.out += [patch for patch in revisions if patch is not listed]
