@@ -386,6 +386,7 @@ def test_lines_that_no_hunk_names_are_kept_to_the_byte() -> None:
         part = one(b"@@ -9,3 +9,4 @@\n begin\n-x\n+y\n+z\n end\n")
         ours = run(head + b"begin\nx\nend\n" + tail, [part])
         assert ours == head + b"begin\ny\nz\nend\n" + tail
+        assert isinstance(ours, bytes)
         assert run(ours, turned([part])) == head + b"begin\nx\nend\n" + tail
 
     check()

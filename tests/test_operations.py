@@ -411,7 +411,7 @@ class TestProbe:
         site = tmp_path / "lib" / "python3.11" / "site-packages"
         site.parent.mkdir(parents=True)
         scene.site.rename(site)
-        report = operations.verify(request(scene)._replace(site_packages=str(site)), probe=True)
+        report = operations.verify(request(scene).replaced(site_packages=str(site)), probe=True)
         assert report.patches[0].probe is not None
         assert str(python) in report.patches[0].probe.line
 
@@ -420,7 +420,7 @@ class TestProbe:
         answers = []
         for names in ([], ["lora-finish-request"], ["lora-waiting-leak"]):
             if names:
-                operations.apply(built_in._replace(patches=tuple(names)))
+                operations.apply(built_in.replaced(patches=tuple(names)))
             report = operations.verify(built_in, probe=True)
             answers.append([item.probe.answer for item in report.patches if item.probe])
         assert answers == [["present", "present"], ["absent", "present"], ["absent", "absent"]]
@@ -619,7 +619,7 @@ def test_gnu_patch_and_the_catalog_agree(scene: Scene) -> None:
     )
     built_in = Request(site_packages=str(scene.site))
     assert states(operations.status(built_in))[first.id] == "applied"
-    assert not operations.apply(built_in._replace(patches=(first.id,))).edits
+    assert not operations.apply(built_in.replaced(patches=(first.id,))).edits
     operations.revert(built_in)
     assert (scene.package / STATS).read_bytes() == STATS_TEXT
 

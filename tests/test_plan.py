@@ -575,21 +575,21 @@ class TestBlocked:
     @pytest.mark.parametrize("on", [(), (P,)])
     def test_a_conflicting_patch(self, on: tuple[Known, ...]) -> None:
         here = world(P, Q, on=on)
-        here.asked["q"] = here.ask("q")._replace(conflicts=("p",))
+        here.asked["q"] = here.ask("q").replaced(conflicts=("p",))
         plan = here.plan("p", "q")
         assert [f.state for f in plan.findings] == [NOT_APPLIED if not on else APPLIED, BLOCKED]
         assert "conflicts with p, which is in" in words(plan)
 
     def test_a_conflicting_patch_that_is_not_asked_about(self) -> None:
         here = world(P, Q, on=(Q,))
-        here.asked["p"] = here.ask("p")._replace(conflicts=("q",))
+        here.asked["p"] = here.ask("p").replaced(conflicts=("q",))
         assert here.state("p") == BLOCKED
 
     @pytest.mark.parametrize(("wanted", "state"), [("in", BLOCKED), ("out", NOT_APPLIED)])
     def test_a_conflicting_patch_on_its_way(self, wanted: str, state: str) -> None:
         here = World(released=BASE, catalog=[AB, P], files={"a.py": put(BASE, AB)["a.py"]})
         here.receipt = [(AB, wanted)]
-        here.asked["p"] = here.ask("p")._replace(conflicts=("ab",))
+        here.asked["p"] = here.ask("p").replaced(conflicts=("ab",))
         assert here.state("p") == state
 
     def test_what_is_in_is_not_blocked(self) -> None:

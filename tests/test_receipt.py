@@ -154,11 +154,11 @@ def test_an_entry_that_is_damaged_is_refused(changes: dict[str, Any]) -> None:
 
 
 def test_an_id_is_in_once() -> None:
-    refusal(dump([ENTRY, ENTRY._replace(text=b"another")]))
+    refusal(dump([ENTRY, ENTRY.replaced(text=b"another")]))
 
 
 def test_an_id_may_go_out_in_one_revision_while_it_comes_in_in_another() -> None:
-    entries = (ENTRY._replace(wanted="out"), ENTRY._replace(text=b"another"))
+    entries = (ENTRY.replaced(wanted="out"), ENTRY.replaced(text=b"another"))
     assert load(dump(entries), path=PATH) == entries
 
 

@@ -41,7 +41,7 @@ def plain(scene: Scene) -> Report:
 
 def with_one(plain: Report, **changes: Any) -> Report:
     (one,) = plain.patches
-    return plain._replace(patches=(one._replace(**changes),))
+    return plain.replaced(patches=(one.replaced(**changes),))
 
 
 def lines(found: Report, **options: Any) -> list[str]:
@@ -52,7 +52,7 @@ def lines(found: Report, **options: Any) -> list[str]:
 def test_it_begins_with_which_vllm_it_is(plain: Report) -> None:
     first = next(report.text(plain))
     assert first == f"vllm 0.11.0  {plain.install.package}"
-    assert next(report.text(plain._replace(version=""))).startswith("vllm (no version)  ")
+    assert next(report.text(plain.replaced(version=""))).startswith("vllm (no version)  ")
 
 
 @pytest.mark.parametrize("state", sorted(SATISFYING | FAILING | {"unsupported"}))
@@ -75,7 +75,7 @@ def test_a_line_a_patch_with_one_coloured_word(plain: Report, state: str) -> Non
 
 def test_the_words_stand_in_one_column(plain: Report) -> None:
     (one,) = plain.patches
-    found = plain._replace(patches=(one, one._replace(id="i" * 40)))
+    found = plain.replaced(patches=(one, one.replaced(id="i" * 40)))
     assert lines(found) == [f"one {'.' * 41} not-applied", f"{'i' * 40} .... not-applied"]
 
 
@@ -109,7 +109,7 @@ def test_moved_hunks_and_digests_are_for_the_verbose(plain: Report) -> None:
         f"vllm/a.py  pristine  sha256 {before}",
         f"vllm/a.py  would become  sha256 {after}",
     ]
-    assert f"vllm/a.py  became  sha256 {after}" in lines(found._replace(wrote=True), verbose=True)
+    assert f"vllm/a.py  became  sha256 {after}" in lines(found.replaced(wrote=True), verbose=True)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_moved_hunks_and_digests_are_for_the_verbose(plain: Report) -> None:
 )
 def test_a_file_that_is_not_clean_is_told(plain: Report, state: str, said: str) -> None:
     file = FileStatus(path="a.py", state=state, before=None, after=None, patches=())
-    assert lines(plain._replace(files=(file,)))[1:] == ([said] if said else [])
+    assert lines(plain.replaced(files=(file,)))[1:] == ([said] if said else [])
 
 
 def test_a_modified_file_is_told_once(plain: Report) -> None:
     file = FileStatus(path="a.py", state="modified", before=None, after=None, patches=())
     found = with_one(plain, state="conflict", reasons=(Reason(what="no place", path="a.py"),))
-    assert lines(found._replace(files=(file,)))[1:] == ["  vllm/a.py  no place"]
+    assert lines(found.replaced(files=(file,)))[1:] == ["  vllm/a.py  no place"]
 
 
 @pytest.mark.parametrize(
@@ -175,28 +175,28 @@ def test_what_a_probe_says_is_said_once(plain: Report, answer: str, line: str, s
     ],
 )
 def test_how_it_ended(plain: Report, changes: dict[str, Any], last: str) -> None:
-    assert lines(plain._replace(**changes))[-1] == last
-    assert last not in lines(plain._replace(**changes), refused=True)
+    assert lines(plain.replaced(**changes))[-1] == last
+    assert last not in lines(plain.replaced(**changes), refused=True)
 
 
 def test_all_was_in_already(plain: Report) -> None:
-    found = with_one(plain, state="applied")._replace(verb="apply", edits=())
+    found = with_one(plain, state="applied").replaced(verb="apply", edits=())
     assert lines(found)[-1] == "nothing was changed: all was in already"
 
 
 def test_what_was_reverted_is_called_so(plain: Report) -> None:
-    found = with_one(plain, state="not-applied", was="applied")._replace(verb="revert", wrote=True)
+    found = with_one(plain, state="not-applied", was="applied").replaced(verb="revert", wrote=True)
     assert lines(found)[0].endswith(" reverted")
-    assert lines(with_one(plain)._replace(verb="revert"))[0].endswith(" not-applied")
+    assert lines(with_one(plain).replaced(verb="revert"))[0].endswith(" not-applied")
 
 
 def test_bytecode_and_shadows_are_told_unless_they_are_errors(plain: Report) -> None:
-    found = plain._replace(verb="status", hiding=("/p/a.pyc",), shadowing=("/p/a.so",))
+    found = plain.replaced(verb="status", hiding=("/p/a.pyc",), shadowing=("/p/a.so",))
     assert lines(found)[1:] == [
         "/p/a.pyc: old bytecode that Python would run in place of the patched source",
         "/p/a.so: Python takes this before the patched source",
     ]
-    assert len(lines(found._replace(verb="verify"))) == 1
+    assert len(lines(found.replaced(verb="verify"))) == 1
 
 
 def test_what_is_unsupported_is_a_warning_unless_it_fails(plain: Report) -> None:
@@ -278,8 +278,8 @@ def test_all_failures_are_told_at_once(plain: Report) -> None:
     (one,) = plain.patches
     file = FileStatus(path="a.py", state="missing", before=None, after=None, patches=())
     found = results.judged(
-        plain._replace(
-            patches=(one, one._replace(id="b", fails=False, probe=Probe("present", "oh"))),
+        plain.replaced(
+            patches=(one, one.replaced(id="b", fails=False, probe=Probe("present", "oh"))),
             files=(file,),
             hiding=("/p/a.pyc",),
             shadowing=("/p/a.so",),
@@ -334,7 +334,7 @@ class TestJson:
         )
         probe = Probe("unknown", "no gpu")
         found = with_one(plain, reasons=reasons, probe=probe, files={"a.py": (0, -3)})
-        found = found._replace(hiding=("x",), shadowing=("y",), notes=("z",))
+        found = found.replaced(hiding=("x",), shadowing=("y",), notes=("z",))
         body = document.of_report("apply", found, diff=b"caf\xe9")
         jsonschema.validate(body, SCHEMA)
         assert body["diff"] == "caf\\xe9"

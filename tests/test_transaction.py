@@ -35,7 +35,7 @@ IN = [
     Edit(path="gone/gone.py", before=b"g = 1\n", after=None),
     Edit(path="new/deep/made.py", before=None, after=b"m = 1\n"),
 ]
-OUT = [Edit(path=path, before=after, after=before) for path, before, after in IN]
+OUT = [Edit(path=edit.path, before=edit.after, after=edit.before) for edit in IN]
 NAME = "vllm-patcher.json"
 LINE = f"vllm-0.11.0.dist-info/{NAME}"
 MADE = "vllm/new/deep/made.py"
@@ -112,7 +112,7 @@ def test_apply_lists_then_notes_then_writes_then_drops_bytecode(place: Place) ->
     cache.mkdir()
     (cache / "a.cpython-39.pyc").write_bytes(b"")
     (cache / "c.cpython-39.pyc").write_bytes(b"")
-    change = APPLY._replace(bytecode=["__pycache__/c.cpython-39.pyc"])
+    change = APPLY.replaced(bytecode=["__pycache__/c.cpython-39.pyc"])
     place.commit(change, recording(log))
     assert log == [
         "write RECORD",  # the receipt's line
@@ -191,7 +191,7 @@ def test_a_file_that_has_changed_since_the_plan_stops_all(place: Place) -> None:
 
 
 def test_what_a_killed_run_left_is_swept(place: Place) -> None:
-    change = APPLY._replace(sweep=["old/x.py", "half/made/x.py"])
+    change = APPLY.replaced(sweep=["old/x.py", "half/made/x.py"])
     left = [
         place.package / ".aa.vllm-patcher-tmp",
         place.info / ".bb.vllm-patcher-tmp",

@@ -221,7 +221,7 @@ def test_a_line_of_a_receipt_that_is_gone_is_taken_away(place: Place) -> None:
 def test_a_dist_info_that_lies_elsewhere_lists_no_files(place: Place, tmp_path: Path) -> None:
     here = place.survey(FIX)
     elsewhere = tmp_path / "elsewhere" / place.info.name
-    here = here._replace(install=here.install._replace(dist_info=str(elsewhere)))
+    here = here.replaced(install=here.install.replaced(dist_info=str(elsewhere)))
     change = change_of(here, apply_plan(here))
     assert change is not None
     assert not change.lines
@@ -293,7 +293,7 @@ def test_while_one_revision_replaces_another_the_receipt_holds_both(
 
 
 def edit_receipt(place: Place, **changes: object) -> None:
-    entries = [entry._replace(**changes) for entry in place.entries()]  # type: ignore[arg-type]
+    entries = [entry.replaced(**changes) for entry in place.entries()]
     (place.info / receipt.NAME).write_bytes(receipt.dump(entries))
 
 

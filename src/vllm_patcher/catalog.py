@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
 
 from . import manifest, versions
 from .errors import InvalidCatalog
@@ -38,14 +40,14 @@ SCHEMA = 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class Change(NamedTuple):
+class Change(Value):
     """What a patch does to one file of one release: hex sha256 of both sides, None if absent."""
 
     before: str | None
     after: str | None
 
 
-class Lock(NamedTuple):
+class Lock(Value):
     """Digests of released files, by patch id, release and package-relative path."""
 
     patches: Mapping[str, Mapping[str, Mapping[str, Change]]] = {}
@@ -72,7 +74,7 @@ class Lock(NamedTuple):
         return [files[path] for files in self.patches.get(patch, {}).values() if path in files]
 
 
-class Catalog(NamedTuple):
+class Catalog(Value):
     """The patches of one catalog, or of several taken together, in manifest order."""
 
     folders: tuple[str, ...]

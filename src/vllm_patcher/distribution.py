@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vllm_patcher.errors import InvalidRecord, NotInstalled
 from vllm_patcher.record import Record
+from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,7 +27,7 @@ _VERSION_TEXT = re.compile(
 _LIMIT = 1 << 16  # bytes; a version stands at the top of its file
 
 
-class Distribution(NamedTuple):
+class Distribution(Value):
     """One dist-info folder."""
 
     folder: str  # absolute

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from vllm_patcher.values import Value
+
 from .diff import FileDiff, Hunk
 from .lines import Text
 
@@ -30,14 +32,14 @@ class Placement(NamedTuple):
     offset: int
 
 
-class Applied(NamedTuple):
+class Applied(Value):
     """What a file diff makes of a file: its new bytes (None: no file) and the placements."""
 
     data: bytes | None
     placements: tuple[Placement, ...] = ()
 
 
-class Misfit(NamedTuple):
+class Misfit(Value):
     """Why a file diff can't be applied.
 
     ``reason`` is ``missing`` (there is no file), ``exists`` (it is to be created and is there),
@@ -53,7 +55,7 @@ class Misfit(NamedTuple):
     candidates: tuple[int, ...] = ()
 
 
-class Nearest(NamedTuple):
+class Nearest(Value):
     """The place that comes closest to a hunk: 1-based ``line``, and the first line that differs.
 
     ``index`` counts the hunk's old side from 1; ``found`` is None behind the end of the file.
@@ -62,7 +64,7 @@ class Nearest(NamedTuple):
     """
 
     line: int
-    index: int  # type: ignore[assignment]  # nobody looks for values in it
+    index: int
     expected: bytes
     found: bytes | None
 

@@ -10,7 +10,9 @@ Files are looked at in units: a file by itself, or the files that a rename ties 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
 
 from .unit import OpenUnit, Pristine, Unit, believe, mend, peel, search
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Found", "Pristine", "Unit", "identify"]
 
 
-class Found(NamedTuple):
+class Found(Value):
     """What an install consists of.
 
     ``base`` has every found patch taken out; ``proven`` are the paths where that is the released

@@ -9,10 +9,11 @@ Nothing is written.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vllm_patcher import distribution, interpreter
 from vllm_patcher.errors import InvalidRecord, NotInstalled
+from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _PLAIN = "install vllm with pip or uv, so that it is a plain folder"
 
 
-class Install(NamedTuple):
+class Install(Value):
     """One vLLM on disk."""
 
     package: str  # the vllm folder: absolute, lexical, links not resolved
@@ -67,7 +68,7 @@ def find(
     return _describe(search.only(), notes=search.notes, allow_editable=allow_editable)
 
 
-class _Seen(NamedTuple):
+class _Seen(Value):
     package: str
     found_by: str
     python: str | None

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vllm_patcher.errors import NotInstalled
+from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,7 +54,7 @@ sys.stdout.flush()
 """
 
 
-class Spec(NamedTuple):
+class Spec(Value):
     """What the path finders say about the name `vllm`."""
 
     origin: str | None  # the file that would be run; None for a namespace package
@@ -66,7 +67,7 @@ class Spec(NamedTuple):
         return self.finder.endswith(".PathFinder")
 
 
-class Answer(NamedTuple):
+class Answer(Value):
     """An interpreter, its import path without the current folder, and its vLLM if it has one."""
 
     executable: str  # "" if the interpreter can't tell

@@ -6,7 +6,9 @@ Always true here: catalog patches go in, lines come out; nothing is printed and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from vllm_patcher.values import Value
 
 from . import catalog, versions
 from .errors import UnsupportedVersion
@@ -28,7 +30,7 @@ _WORDS = {
 }
 
 
-class Row(NamedTuple):
+class Row(Value):
     """One patch of a list; ``answer`` says what it is to one release, "" if none was asked.
 
     It is ``affected``, ``affected-no-diff``, ``not-affected``, or ``by-files``: a build between
@@ -39,7 +41,7 @@ class Row(NamedTuple):
     answer: str
 
 
-class Entry(NamedTuple):
+class Entry(Value):
     """One patch whole: its manifest entry (None: it is in no catalog) and its diffs.
 
     Each diff comes with the specifier of the releases it is for.

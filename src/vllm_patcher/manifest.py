@@ -12,7 +12,9 @@ import hashlib
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from vllm_patcher.values import Value
 
 from . import versions
 from .errors import InvalidCatalog
@@ -33,7 +35,7 @@ _TOML_LINE = re.compile(r"\s*\(at line ([0-9]+), column [0-9]+\)$")
 _T = TypeVar("_T")
 
 
-class Variant(NamedTuple):
+class Variant(Value):
     """One diff of a patch: the releases it is for, its path in the catalog, its digest."""
 
     vllm: str
@@ -41,7 +43,7 @@ class Variant(NamedTuple):
     sha256: str
 
 
-class Patch(NamedTuple):
+class Patch(Value):
     """One entry of a manifest. ``folder`` is the catalog's folder, absolute."""
 
     id: str

@@ -213,7 +213,7 @@ def _plan_to_revert(here: Survey, *, with_dependents: bool) -> Plan:
 
 def _gone(finding: Finding) -> Finding:
     """The finding of a patch once its plan to revert has been carried out."""
-    return finding._replace(state=NOT_APPLIED) if finding.state in (APPLIED, PARTIAL) else finding
+    return finding.replaced(state=NOT_APPLIED) if finding.state in (APPLIED, PARTIAL) else finding
 
 
 def _refuse(
@@ -287,7 +287,7 @@ def _select(here: Survey, request: Request, *, receipt: Collection[str]) -> list
     for name in list(names):
         names.update(dict.fromkeys(here.asked[name].requires))
     return [
-        item._replace(named=item.id in here.named or (by_choice and item.id in chosen))
+        item.replaced(named=item.id in here.named or (by_choice and item.id in chosen))
         for item in here.asked.values()
         if item.id in names
     ]
@@ -315,6 +315,6 @@ def _probed(report: Report, here: Survey) -> Report:
         script = scripts.get(outcome.id)
         if script is None:
             return outcome
-        return outcome._replace(probe=probes.run(python, script, here.install.package))
+        return outcome.replaced(probe=probes.run(python, script, here.install.package))
 
-    return judged(report._replace(patches=tuple(map(probed, report.patches))))
+    return judged(report.replaced(patches=tuple(map(probed, report.patches))))

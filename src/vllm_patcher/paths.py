@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+
+from vllm_patcher.values import Value
 
 from .diff import Diff, FileDiff, show
 from .errors import InvalidPatch, UnsafePath
@@ -24,7 +25,7 @@ _DEEPEST = 64
 _MOST_FACTS = 50
 
 
-class Part(NamedTuple):
+class Part(Value):
     """One file's part of a diff and the file it is for.
 
     ``path`` is package-relative; of a deleted file its old path, of a renamed one its new path.
@@ -36,7 +37,7 @@ class Part(NamedTuple):
     diff: FileDiff
 
 
-class Resolved(NamedTuple):
+class Resolved(Value):
     """The parts inside the package in the diff's order, and the names that were left out."""
 
     parts: tuple[Part, ...]
@@ -83,7 +84,7 @@ def resolve(
     return Resolved(parts=tuple(parts), skipped=tuple(dict.fromkeys(skipped)))
 
 
-class _Problem(NamedTuple):
+class _Problem(Value):
     line: int
     text: str
     unsafe: bool = False

@@ -7,7 +7,9 @@ every patch gets a state and every refusal is kept, not only the first. The same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
 
 from . import checks
 from .series import Series
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Edit", "Plan", "Situation", "plan_apply", "plan_revert", "situation"]
 
 
-class Edit(NamedTuple):
+class Edit(Value):
     """One file to be changed; None is no file."""
 
     path: str
@@ -31,7 +33,7 @@ class Edit(NamedTuple):
     after: bytes | None
 
 
-class Plan(NamedTuple):
+class Plan(Value):
     """What is to be done, or why not.
 
     ``goal`` are the patches that are in afterwards, in series order; ``out`` those that come out

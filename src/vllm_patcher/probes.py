@@ -6,7 +6,9 @@ and writes no bytecode; what it answers is its exit status. Nothing of it is lef
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -22,7 +24,7 @@ _MEANING = {0: ABSENT, 1: SHOWN}
 _DIED = b"Traceback (most recent call last):"
 
 
-class Probe(NamedTuple):
+class Probe(Value):
     """What a probe said of the fault: ``absent``, ``present``, or ``unknown``; and a line.
 
     It is unknown if the probe can't run, dies or gives no answer.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from vllm_patcher.values import Value
 
 from .errors import InvalidReceipt
 
@@ -18,7 +19,7 @@ NAME = "vllm-patcher.json"
 _SCHEMA = 1
 
 
-class Entry(NamedTuple):
+class Entry(Value):
     """One patch of the receipt.
 
     ``text`` is the diff as it was given. ``wanted`` is ``in`` or ``out``: which way the run that

@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
 
 from . import bytecode, versions
 from .errors import VllmPatchError
@@ -67,7 +69,7 @@ class ProbeFailed(VllmPatchError):
     code = "probe-failed"
 
 
-class FileStatus(NamedTuple):
+class FileStatus(Value):
     """One file of the package that the patches reported on touch, as it was found.
 
     ``state`` is ``pristine``, ``patched``, ``modified``, ``missing`` or ``unrecorded``;
@@ -82,7 +84,7 @@ class FileStatus(NamedTuple):
     patches: tuple[str, ...]
 
 
-class Outcome(NamedTuple):
+class Outcome(Value):
     """One patch: its state when the verb ended, the state it was found in, and why.
 
     ``adhoc`` says that no catalog names it. ``fails`` says that `verify` answers no because of
@@ -101,7 +103,7 @@ class Outcome(NamedTuple):
     probe: Probe | None = None
 
 
-class Report(NamedTuple):
+class Report(Value):
     """The answer of one verb about one install.
 
     ``edits`` are the changes made or, where nothing was written, those that would be.
@@ -191,7 +193,7 @@ def report_on(
 
 def judged(report: Report) -> Report:
     """Work out anew for which reasons `verify` answers no."""
-    return report._replace(failures=tuple(_failures(report)))
+    return report.replaced(failures=tuple(_failures(report)))
 
 
 def _failures(report: Report) -> Iterator[VllmPatchError]:

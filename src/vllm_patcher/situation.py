@@ -5,7 +5,9 @@ Always true here: nothing is decided; what was found is found once, when the val
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
 
 from .identify import identify
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from .stack import Known, Tree
 
 
-class Situation(NamedTuple):
+class Situation(Value):
     """All a plan is made from.
 
     ``series`` gives the order of ids and holds every one. ``known`` holds every text, ``receipt``

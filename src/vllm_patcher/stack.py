@@ -13,6 +13,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from vllm_patcher.values import Value
+
 from .hunks import Applied, Misfit, Moved, Placement, apply, first_line, nothing_moved
 from .paths import Part
 
@@ -63,7 +65,7 @@ class Known:
         return self.id == other.id and self.text == other.text
 
 
-class Problem(NamedTuple):
+class Problem(Value):
     """A part that has no place: its path, why, and the bytes it was tried on."""
 
     path: str

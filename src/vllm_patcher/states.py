@@ -5,7 +5,9 @@ Always true here: these are values; nothing is decided in this module.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +31,7 @@ SATISFYING = frozenset({APPLIED, UPSTREAM, PRESENT, NOT_NEEDED})
 FAILING = frozenset({NOT_APPLIED, PARTIAL, OUTDATED, CONFLICT, BLOCKED})
 
 
-class Asked(NamedTuple):
+class Asked(Value):
     """One patch that is asked about.
 
     ``candidates`` are its texts that may be right here. ``by`` says what decides among them:
@@ -47,7 +49,7 @@ class Asked(NamedTuple):
     named: bool = False
 
 
-class Reason(NamedTuple):
+class Reason(Value):
     """Why a patch is in its state: in words, and where, if it is about a place in a file.
 
     ``line`` counts from 1, 0 is no line; ``expected`` and ``found`` are lines of the file.
@@ -60,7 +62,7 @@ class Reason(NamedTuple):
     found: bytes | None = None
 
 
-class Finding(NamedTuple):
+class Finding(Value):
     """One patch: the state it was found in, the text meant, and why.
 
     ``offsets`` gives, for each path, how many lines each hunk moved. ``planned`` says that the
@@ -80,4 +82,4 @@ def after(finding: Finding) -> Finding:
     """Return the finding of a patch once its plan to apply has been carried out."""
     if not finding.planned:
         return finding
-    return finding._replace(state=APPLIED, reasons=(), planned=False)
+    return finding.replaced(state=APPLIED, reasons=(), planned=False)

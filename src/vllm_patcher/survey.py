@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
 
 from . import catalog as catalogs
 from . import diff, paths, receipt, versions
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 _DIFF_SUFFIXES = (".patch", ".diff")
 
 
-class AdHoc(NamedTuple):
+class AdHoc(Value):
     """A diff that no catalog names: its id, its text, and where that came from, for messages."""
 
     id: str
@@ -42,7 +44,7 @@ class AdHoc(NamedTuple):
     where: str = ""
 
 
-class Request(NamedTuple):
+class Request(Value):
     """What to work with, for every verb.
 
     ``patches`` are catalog ids, ids of the receipt, paths of diff files, or diffs; none means
@@ -64,7 +66,7 @@ class Request(NamedTuple):
     skip_outside: bool = False
 
 
-class Survey(NamedTuple):
+class Survey(Value):
     """What one run works with. ``info`` is the dist-info, None if there is none.
 
     ``entries`` are the receipt's, ``asked`` all patches that can be asked about, ``named`` the ids

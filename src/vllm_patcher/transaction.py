@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
 
 from .bytecode import compiled
 from .errors import Conflict, VllmPatchError, WriteFailed
@@ -30,7 +32,7 @@ _POLL_SECONDS = 0.02
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF})
 
 
-class Change(NamedTuple):
+class Change(Value):
     """What a commit writes.
 
     ``lines`` are the paths of files that RECORD is to have lines of ours for, ``no_lines`` those
@@ -105,7 +107,9 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
     """
     _read_again(package, change)
     opening, closing = _around(info, change)
-    files = [_Write(package, *edit, "__init__.py") for edit in change.edits]
+    files = [
+        _Write(package, edit.path, edit.before, edit.after, "__init__.py") for edit in change.edits
+    ]
     # A file that is renamed must at no moment be nowhere.
     files.sort(key=lambda write: write.after is None)
     _sweep(package, info, change)
@@ -128,7 +132,7 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
         raise
 
 
-class _Write(NamedTuple):
+class _Write(Value):
     """One file, before and after; ``like`` names the file whose looks a new one gets."""
 
     tree: Tree

@@ -6,7 +6,9 @@ added that the hint has already.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,7 +22,7 @@ _USES_INSTALL = frozenset({"apply", "verify", "revert", "status", "diff", "where
 _USES_NO_CATALOG = frozenset({"where"})
 
 
-class Call(NamedTuple):
+class Call(Value):
     """The command line at hand.
 
     ``flags`` are the options that only this verb has; ``python`` is the one of the installs that

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from vllm_patcher.values import Value
 
 from .shell import Output
 
@@ -95,7 +97,7 @@ DIFFS = (
 )
 
 
-class Common(NamedTuple):
+class Common(Value):
     """The values of the common options, as click gives them."""
 
     format_: str = "text"

@@ -47,7 +47,7 @@ def each(
         changed = changed or result.wrote
         rendered = _rendered(result, backwards=diff == "backwards") if diff else None
         failed = call.verb == "verify" and not result.ok
-        hint = call._replace(python=request.python).hint
+        hint = call.replaced(python=request.python).hint
         if output.json:
             from vllm_patcher import document
 
@@ -92,7 +92,7 @@ def guarded(call: Call, output: Output, one: Callable[[Request], int]) -> int:
         try:
             code = one(request)
         except VllmPatchError as error:
-            code = _print_error(call._replace(python=request.python), output, error)
+            code = _print_error(call.replaced(python=request.python), output, error)
         except OSError as error:
             code = _print_error(call, output, _from_system(error))
         worst = max(worst, code)

@@ -10,9 +10,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from vllm_patcher.errors import UnsafePath, WriteFailed
+from vllm_patcher.values import Value
 
 from .looks import Model, check_folder, check_owner, check_sticky
 from .reading import FOLDER, TEMPORARY, ReadTree, exists, is_temporary
@@ -20,7 +20,7 @@ from .reading import FOLDER, TEMPORARY, ReadTree, exists, is_temporary
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
 
 
-class Staged(NamedTuple):
+class Staged(Value):
     """A file that lies ready beside the path it is for; ``made`` are folders made for it."""
 
     path: str
