@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scenes import FILES, STATS, STATS_TEXT, changed, diff, entry, make_scene, patch, write_catalog
-from vllm_patcher import operations, results
+from vllm_patcher import operations, results, transaction
 from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
 from vllm_patcher.results import Refused, Report
 from vllm_patcher.survey import AdHoc, Request
-from vllm_patcher.tree import ReadTree
+from vllm_patcher.tree.reading import ReadTree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -344,7 +344,7 @@ class TestVerify:
         def locked(*_: object, **__: object) -> None:
             raise AssertionError("verify takes no lock")
 
-        monkeypatch.setattr(operations, "locked", locked)
+        monkeypatch.setattr(transaction, "locked", locked)
         monkeypatch.setattr(operations, "commit", locked)
         monkeypatch.setattr(operations, "Tree", locked)
         assert operations.verify(request(scene)).ok

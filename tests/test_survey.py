@@ -20,7 +20,7 @@ from vllm_patcher.errors import (
     VllmPatchError,
 )
 from vllm_patcher.survey import AdHoc, Request, Survey, survey
-from vllm_patcher.tree import ReadTree
+from vllm_patcher.tree.reading import ReadTree
 
 if TYPE_CHECKING:
     from pathlib import Path

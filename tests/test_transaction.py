@@ -19,7 +19,7 @@ from faulty import Os, snapshot
 from vllm_patcher.errors import Conflict, UnsafePath, VllmPatchError, WriteFailed
 from vllm_patcher.plan import Edit
 from vllm_patcher.transaction import Change, commit, locked
-from vllm_patcher.tree import Staged, Tree
+from vllm_patcher.tree.writing import Staged, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

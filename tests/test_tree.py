@@ -19,7 +19,8 @@ import vllm_patcher
 from fakes import make_install
 from faulty import Killed, Os, dying, snapshot
 from vllm_patcher.errors import UnsafePath, VllmPatchError, WriteFailed
-from vllm_patcher.tree import TEMPORARY, ReadTree, Tree
+from vllm_patcher.tree.reading import TEMPORARY, ReadTree
+from vllm_patcher.tree.writing import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -626,7 +627,7 @@ def run_as(package: Path, code: str, *, uid: int = 0, gid: int = 0) -> str:
     program = f"""
 import os
 from vllm_patcher.errors import VllmPatchError
-from vllm_patcher.tree import Tree
+from vllm_patcher.tree.writing import Tree
 if {uid}:
     os.setgroups([])
     os.setegid({gid})
@@ -759,7 +760,7 @@ def test_a_file_system_that_is_read_only(package: Path) -> None:
         pytest.skip("nothing can be mounted here")
     program = f"""
 from vllm_patcher.errors import WriteFailed
-from vllm_patcher.tree import Tree
+from vllm_patcher.tree.writing import Tree
 tree = Tree({str(package)!r})
 assert tree.read("v1/a.py") == {OLD!r}
 for ask in (lambda: tree.preflight("v1/a.py", like=None), lambda: tree.remove("v1/a.py")):

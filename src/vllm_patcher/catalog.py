@@ -8,7 +8,6 @@ lock holds digests of released files and is optional; a wrong one is an error al
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
@@ -37,7 +36,8 @@ __all__ = [
 LOCK = "lock.json"
 SCHEMA = 1
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_HEX = frozenset("0123456789abcdef")
+_DIGITS = 64  # of a sha256 in hex
 
 
 class Change(Value):
@@ -285,7 +285,9 @@ def _change(value: object, where: str, path: str) -> Change:
 
 
 def _digest(value: object, where: str) -> str | None:
-    if value is None or (isinstance(value, str) and _SHA256.fullmatch(value)):
+    if value is None or (
+        isinstance(value, str) and len(value) == _DIGITS and _HEX.issuperset(value)
+    ):
         return value
     raise _wrong(f"{where}: must be 64 hex digits in lower case, or null")
 

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 _INIT = "vllm/__init__.py"
 _SOURCE_MARKS = ("vllm.egg-info", ".git", "setup.py", "pyproject.toml")
 _VERSION_FILES = ("_version.py", "version.py")
-_VERSION_TEXT = re.compile(
-    rb"""^[ \t]*__version__[^'"=\n]*=[^'"\n]*['"]([^'"\n]+)['"]""", re.MULTILINE
-)
+_VERSION_TEXT = rb"""(?m)^[ \t]*__version__[^'"=\n]*=[^'"\n]*['"]([^'"\n]+)['"]"""
 _LIMIT = 1 << 16  # bytes; a version stands at the top of its file
 
 
@@ -76,7 +74,7 @@ def version(package: str, *, owner: Distribution | None, path: Iterable[str]) ->
     if says is not None and says.version:
         return says.version, f"{os.path.basename(says.folder)}/METADATA"
     for name in _VERSION_FILES:
-        found = _VERSION_TEXT.search((_read(os.path.join(package, name)) or b"")[:_LIMIT])
+        found = re.search(_VERSION_TEXT, (_read(os.path.join(package, name)) or b"")[:_LIMIT])
         if found:
             return found[1].decode("utf-8", "replace").strip(), f"vllm/{name}"
     return "", ""

@@ -30,7 +30,7 @@ _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _ONE_LINE = re.compile(r"[^\x00-\x1f\x7f]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,}")
-_TOML_LINE = re.compile(r"\s*\(at line ([0-9]+), column [0-9]+\)$")
+_TOML_LINE = r"\s*\(at line ([0-9]+), column [0-9]+\)$"
 
 _T = TypeVar("_T")
 
@@ -135,7 +135,7 @@ def _toml(path: str) -> dict[str, object]:
         fact = f"{path}: byte {error.start} is not UTF-8"
     except tomllib.TOMLDecodeError as error:
         text = str(error)
-        at = _TOML_LINE.search(text)
+        at = re.search(_TOML_LINE, text)
         fact = f"{path}:{at[1]}: {text[: at.start()]}" if at else f"{path}: {text}"
     raise InvalidCatalog("the manifest is not TOML", facts=[fact])
 

@@ -8,8 +8,8 @@ that can write. Any number of processes may call any of these on one install at 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from . import bytecode, probes, versions
 from .errors import (
@@ -38,9 +38,11 @@ from .states import (
     after,
 )
 from .survey import Request, Survey, survey
-from .transaction import Change, commit, locked
-from .tree import Tree
-from .writeup import change_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from .transaction import Change
 
 _DEFAULT = Request()
 
@@ -132,6 +134,8 @@ class _Run:
             self._look()
             if self.change is None:
                 return
+        from .transaction import locked
+
         with locked(self._install.package, warn=self.warnings.append):
             self._look()
             if self.change is not None:
@@ -140,9 +144,15 @@ class _Run:
     def _look(self) -> None:
         self.here = survey(self._install, self._request)
         self.plan = self._planner(self.here)
+        # Imported here, with what it needs: verify and the like start without it.
+        from .writeup import change_of
+
         self.change: Change | None = change_of(self.here, self.plan)
 
     def _commit(self, change: Change) -> None:
+        from .transaction import commit
+        from .tree.writing import Tree
+
         info = self._install.dist_info
         commit(Tree(self._install.package), None if info is None else Tree(info), change)
 

@@ -9,7 +9,7 @@ added or taken out stays as it is, so adding and then removing gives the same by
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import posixpath
 import re
@@ -24,9 +24,11 @@ ALGORITHMS = frozenset({"sha256", "sha384", "sha512"})
 
 # A field ends in exactly one way, so a failing match costs one pass over the row.
 _FIELD = r'(?:"[^"]*(?:""[^"]*)*"|[^",\r\n][^,\r\n]*|)'
-_ROW = re.compile(rf"(?:({_FIELD}),({_FIELD}),({_FIELD}))?(\r\n|\r|\n|\Z)")
+# Compiled when it is used, as it rarely is.
+_ROW = rf"(?:({_FIELD}),({_FIELD}),({_FIELD}))?(\r\n|\r|\n|\Z)"
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _HINT = "reinstall the distribution this RECORD belongs to"
-_NEEDS_QUOTES = re.compile(r'[",\r\n]')
+_NEEDS_QUOTES = frozenset('",\r\n')
 
 
 class Record:
@@ -85,7 +87,8 @@ class Record:
         if recorded is None:
             return None
         algorithm, value = recorded
-        actual = base64.urlsafe_b64encode(hashlib.new(algorithm, data).digest())
+        digest = hashlib.new(algorithm, data).digest()
+        actual = binascii.b2a_base64(digest, newline=False).translate(_URL_SAFE)
         return actual.rstrip(b"=").decode("ascii") == value
 
     def paths(self) -> Collection[str]:
@@ -130,7 +133,7 @@ _Row = tuple[str, "str | None", str, str, str]
 
 def _rows(text: str, *, name: str) -> list[_Row]:
     rows: list[_Row] = []
-    position, size, match = 0, len(text), _ROW.match
+    position, size, match = 0, len(text), re.compile(_ROW).match
     while position < size:
         found = match(text, position)
         if found is None:
@@ -182,7 +185,7 @@ def _unquote(field: str) -> str:
 
 
 def _quote(path: str) -> str:
-    return '"' + path.replace('"', '""') + '"' if _NEEDS_QUOTES.search(path) else path
+    return '"' + path.replace('"', '""') + '"' if _NEEDS_QUOTES.intersection(path) else path
 
 
 def _decode(data: bytes) -> str:

@@ -26,7 +26,7 @@ from .plan import Situation, situation
 from .record import Record
 from .stack import Known
 from .states import NOT_NEEDED, UNSUPPORTED, Asked
-from .tree import ReadTree
+from .tree.reading import ReadTree
 
 if TYPE_CHECKING:
     from .catalog import Catalog, Patch, Variant

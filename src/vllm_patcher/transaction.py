@@ -24,7 +24,7 @@ from .record import add_lines, remove_lines
 
 if TYPE_CHECKING:
     from .plan import Edit
-    from .tree import Staged, Tree
+    from .tree.writing import Staged, Tree
 
 RECORD = "RECORD"
 LOCK_SECONDS = 60.0

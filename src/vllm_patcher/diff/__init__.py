@@ -14,6 +14,7 @@ from unidiff import patch as unidiff
 from unidiff.errors import UnidiffParseError
 
 from vllm_patcher.errors import InvalidPatch, UnsafePath
+from vllm_patcher.values import Value
 
 from .block import Block, Problem
 from .names import show, unquote_name
@@ -92,7 +93,7 @@ class FileDiff(NamedTuple):
         )
 
 
-class Diff(NamedTuple):
+class Diff(Value):
     """All parts of a diff in order, and what was left out of it on purpose, in words."""
 
     files: tuple[FileDiff, ...]

@@ -12,6 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vllm_patcher.values import Value
+
 from .names import show
 
 _HEADER = re.compile(rb"@@ -(\d{1,15})(?:,(\d{1,15}))? \+(\d{1,15})(?:,(\d{1,15}))? @@([^\n]*)\n")
@@ -23,7 +25,7 @@ _USUAL_CONTEXT = 3
 _CONFLICT = (b"+<<<<<<< ", b"+=======", b"+>>>>>>> ")
 
 
-class Problem(NamedTuple):
+class Problem(Value):
     """One thing that is wrong, at a 1-based line of the diff."""
 
     line: int

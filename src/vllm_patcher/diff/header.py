@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from vllm_patcher.errors import InvalidPatch
+from vllm_patcher.values import Value
 
 from .names import (
     binary_names,
@@ -30,7 +30,7 @@ _MODES = ("old mode", "new mode", "deleted file mode", "new file mode")
 _INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: (\d{6}))?")
 
 
-class Header(NamedTuple):
+class Header(Value):
     """The header lines of one part: ``length`` of them, the first on the 1-based ``line``.
 
     A name is None for ``/dev/null``. ``paired`` tells whether there are ``---`` and ``+++``
@@ -89,7 +89,7 @@ def read_git(lines: Sequence[bytes], at: int) -> Header | None:
     extended, end = _read_extended(lines, at + 1)
     if is_pair(lines, end):
         pair = read_plain(lines, end)
-        return pair._replace(line=at + 1, length=end + 2 - at, git=True, extended=extended)
+        return pair.replaced(line=at + 1, length=end + 2 - at, git=True, extended=extended)
     binary = read_binary(lines, end) if end < len(lines) else None
     packed = end < len(lines) and lines[end].rstrip() == b"GIT binary patch"
     if not (extended or binary or packed):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+
+from vllm_patcher.values import Value
 
 from .block import Block, Problem
 from .header import Header, blobs, modes
@@ -20,7 +21,7 @@ _EMPTY_BLOBS = (
 )
 
 
-class Section(NamedTuple):
+class Section(Value):
     """One file's part, ready to be parsed; the names of the fields are those of FileDiff."""
 
     line: int
@@ -34,7 +35,7 @@ class Section(NamedTuple):
     blocks: tuple[Block, ...]
 
 
-class Closed(NamedTuple):
+class Closed(Value):
     """What a header and its hunks come to: a part unless it does nothing, problems and notes."""
 
     section: Section | None

@@ -12,9 +12,9 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from vllm_patcher.errors import InvalidPatch
+from vllm_patcher.values import Value
 
 from .block import Block, Problem, conflict_left_in, read_block
 from .header import Header, is_pair, read_binary, read_git, read_plain
@@ -28,7 +28,7 @@ _CONFLICT = re.compile(rb"(?:<{7}|>{7}|\|{7}|={7})(?:[ \r\n])")
 _PROSE, _HUNK_DONE, _BROKEN = range(3)
 
 
-class Scan(NamedTuple):
+class Scan(Value):
     """All that a diff holds, each in the order of its lines."""
 
     sections: tuple[Section, ...]

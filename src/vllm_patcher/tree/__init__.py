@@ -7,10 +7,3 @@ package manager lead into a cache that other environments share. A reader sees t
 the new ones, never a part. :class:`ReadTree` has no method that writes: what gets one of these
 can't change anything.
 """
-
-from __future__ import annotations
-
-from .reading import TEMPORARY, ReadTree
-from .writing import Staged, Tree
-
-__all__ = ["TEMPORARY", "ReadTree", "Staged", "Tree"]
