@@ -521,11 +521,9 @@ class TestHelp:
         ("verb", "expected"),
         [
             ("apply", "--dry-run --exact --id --skip-outside --kind --cve --allow-editable"),
-            ("verify", "--strict --probe --id --skip-outside --kind --cve --allow-editable"),
-            ("revert", "--with-dependents --id --skip-outside --allow-editable"),
-            ("status", "--allow-editable"),
-            ("diff", "--allow-editable"),
-            ("show", "--diff --for --allow-editable"),
+            ("verify", "--strict --probe --id --skip-outside --kind --cve"),
+            ("revert", "--with-dependents --id --skip-outside"),
+            ("show", "--diff --for"),
         ],
     )
     def test_the_options_are_those_of_the_design(self, verb: str, expected: str) -> None:
@@ -862,7 +860,12 @@ class TestHints:
             (
                 {"allow_editable": True, "kinds": ("leak",)},
                 "vllm-patch revert --with-dependents x",
-                "vllm-patch revert --with-dependents x --allow-editable",
+                "vllm-patch revert --with-dependents x",
+            ),
+            (
+                {"allow_editable": True},
+                "vllm-patch apply",
+                "vllm-patch apply --allow-editable",
             ),
             ({"catalogs": ("c",)}, "vllm-patch where", "vllm-patch where"),
         ],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fakes import make_install
 from scenes import FILES, STATS, STATS_TEXT, changed, diff, entry, make_scene, patch, write_catalog
 from vllm_patcher import operations, results, transaction
 from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
@@ -18,6 +19,7 @@ from vllm_patcher.survey import AdHoc, Request
 from vllm_patcher.tree.reading import ReadTree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from scenes import Scene
@@ -345,7 +347,7 @@ class TestVerify:
             raise AssertionError("verify takes no lock")
 
         monkeypatch.setattr(transaction, "locked", locked)
-        monkeypatch.setattr(operations, "commit", locked)
+        monkeypatch.setattr(transaction, "commit", locked)
         monkeypatch.setattr(operations, "Tree", locked)
         assert operations.verify(request(scene)).ok
         assert operations.status(request(scene)).ok
@@ -638,3 +640,34 @@ def test_read_only_verbs_are_given_no_tree_that_writes(
     for verb in (operations.preview, operations.verify, operations.status, operations.changes):
         verb(request(scene))
     assert set(made) == {ReadTree}
+
+
+class TestEditable:
+    """A source tree is patched only where the user says so; the rest needs no leave."""
+
+    def make(self, tmp_path: Path) -> Path:
+        tree = tmp_path / "checkout"
+        tree.mkdir()
+        (tree / "pyproject.toml").write_bytes(b"")
+        site = tmp_path / "site"
+        site.mkdir()
+        make_install(tree, files={"__init__.py": b"", "one.py": b"a = 1\n"}, dist_info=False)
+        (site / "vllm").symlink_to(tree / "vllm")
+        return site
+
+    def test_apply_asks_for_leave(self, tmp_path: Path) -> None:
+        site = self.make(tmp_path)
+        asked = Request(site_packages=str(site), builtin=False)
+        with pytest.raises(NotInstalled) as caught:
+            operations.apply(asked)
+        assert "--allow-editable" in str(caught.value.hint)
+        operations.apply(asked.replaced(allow_editable=True))
+
+    @pytest.mark.parametrize(
+        "verb", [operations.verify, operations.status, operations.revert, operations.changes]
+    )
+    def test_the_other_verbs_do_not(
+        self, tmp_path: Path, verb: Callable[[Request], Report]
+    ) -> None:
+        report = verb(Request(site_packages=str(self.make(tmp_path)), builtin=False))
+        assert report.install.editable

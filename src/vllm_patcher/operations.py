@@ -47,18 +47,22 @@ if TYPE_CHECKING:
 _DEFAULT = Request()
 
 
-def locate(request: Request = _DEFAULT) -> Install:
-    """Find the vLLM a request means, without importing it. Raises NotInstalled."""
+def locate(request: Request = _DEFAULT, *, to_patch: bool = False) -> Install:
+    """Find the vLLM a request means, without importing it. Raises NotInstalled.
+
+    An editable install is somebody's source tree. It can be looked at, and what was put in can
+    be taken out; ``to_patch`` refuses it, unless the request allows it.
+    """
     return find(
         python=request.python,
         site_packages=request.site_packages,
-        allow_editable=request.allow_editable,
+        allow_editable=request.allow_editable or not to_patch,
     )
 
 
 def preview(request: Request = _DEFAULT, *, exact: bool = False) -> Report:
     """Say what ``apply`` would do, and raise what it would raise; nothing can be written."""
-    here = survey(locate(request), request)
+    here = survey(locate(request, to_patch=True), request)
     plan = _plan_to_apply(here, request, exact=exact)
     return report_on("preview", here, plan, findings=plan.findings)
 
@@ -69,7 +73,8 @@ def apply(request: Request = _DEFAULT, *, exact: bool = False) -> Report:
     ``exact`` allows no hunk to move, unless the file's digest is listed, and no file that RECORD
     does not prove. Raises Refused, with every reason, if anything stands against it.
     """
-    run = _Run(request, lambda here: _plan_to_apply(here, request, exact=exact))
+    install = locate(request, to_patch=True)
+    run = _Run(install, request, lambda here: _plan_to_apply(here, request, exact=exact))
     return run.report("apply", [after(finding) for finding in run.plan.findings])
 
 
@@ -79,7 +84,8 @@ def revert(request: Request = _DEFAULT, *, with_dependents: bool = False) -> Rep
     Without names: all that the receipt or a proof says are in. What requires a named patch stays
     in its way unless ``with_dependents``. Raises Refused, with every reason.
     """
-    run = _Run(request, lambda here: _plan_to_revert(here, with_dependents=with_dependents))
+    install = locate(request)
+    run = _Run(install, request, lambda h: _plan_to_revert(h, with_dependents=with_dependents))
     return run.report("revert", [_gone(finding) for finding in run.plan.findings])
 
 
@@ -125,10 +131,12 @@ class _Run:
     another process was in the middle of its change.
     """
 
-    def __init__(self, request: Request, planner: Callable[[Survey], Plan]) -> None:
+    def __init__(
+        self, install: Install, request: Request, planner: Callable[[Survey], Plan]
+    ) -> None:
+        self._install = install
         self._request = request
         self._planner = planner
-        self._install = locate(request)
         self.warnings: list[str] = []
         with suppress(Refused):
             self._look()

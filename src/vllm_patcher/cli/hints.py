@@ -48,7 +48,9 @@ class Call(Value):
             )
         words = [*self.patches, *self._chosen()] if command == "apply" else rest.split()
         catalogs = () if verb in _USES_NO_CATALOG else self._catalogs()
-        return _joined(verb, words, catalogs, self._install() if verb in _USES_INSTALL else ())
+        install = self._install() if verb in _USES_INSTALL else ()
+        editable = ["--allow-editable"] * (self.options.allow_editable and verb == "apply")
+        return _joined(verb, words, catalogs, install, editable)
 
     def _chosen(self) -> Iterator[str]:
         if self.options.name is not None:
@@ -71,8 +73,6 @@ class Call(Value):
             yield from ("--python", self.python)
         if self.options.site_packages is not None:
             yield from ("--site-packages", self.options.site_packages)
-        if self.options.allow_editable:
-            yield "--allow-editable"
         yield from self._assumed()
 
     def _assumed(self) -> Iterator[str]:

@@ -73,7 +73,6 @@ INSTALL = (
     ),
     click.option("--site-packages", metavar="DIR", help="The folder that holds vllm/."),
     click.option("--assume-version", metavar="V", help="Take vLLM to be this release."),
-    click.option("--allow-editable", is_flag=True, help="Work on an editable install too."),
 )
 CHOICE = (
     click.option(

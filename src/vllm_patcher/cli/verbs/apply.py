@@ -19,6 +19,11 @@ from vllm_patcher.cli.running import PATCHES, each, given
     is_flag=True,
     help="Refuse a hunk that moved (but on a listed file) and a file that RECORD does not prove.",
 )
+@click.option(
+    "--allow-editable",
+    is_flag=True,
+    help="Patch an editable install too: a source tree, most often under git.",
+)
 @options(DIFFS, CHOICE, INSTALL, CATALOG, SHOW)
 def command(patches: tuple[str, ...], *, dry_run: bool, exact: bool, **common: Any) -> int:
     """Bring patches in: all default ones of the catalog, or those named.
