@@ -16,6 +16,7 @@ from vllm_patcher import operations, results, transaction
 from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
 from vllm_patcher.results import Refused, Report
 from vllm_patcher.survey import AdHoc, Request
+from vllm_patcher.tree import writing
 from vllm_patcher.tree.reading import ReadTree
 
 if TYPE_CHECKING:
@@ -348,7 +349,7 @@ class TestVerify:
 
         monkeypatch.setattr(transaction, "locked", locked)
         monkeypatch.setattr(transaction, "commit", locked)
-        monkeypatch.setattr(operations, "Tree", locked)
+        monkeypatch.setattr(writing, "Tree", locked)
         assert operations.verify(request(scene)).ok
         assert operations.status(request(scene)).ok
         assert operations.preview(request(scene)).ok
