@@ -52,7 +52,13 @@ def lines(found: Report, **options: Any) -> list[str]:
 def test_it_begins_with_which_vllm_it_is(plain: Report) -> None:
     first = next(report.text(plain))
     assert first == f"vllm 0.11.0  {plain.install.package}"
-    assert next(report.text(plain.replaced(version=""))).startswith("vllm (no version)  ")
+    nameless = plain.replaced(version="", install=plain.install.replaced(version=""))
+    assert next(report.text(nameless)).startswith("vllm (no version)  ")
+
+
+def test_an_assumed_version_is_never_shown_as_the_real_one(plain: Report) -> None:
+    first = next(report.text(plain.replaced(version="0.12.0")))
+    assert first.startswith("vllm 0.12.0 (assumed; it is 0.11.0)  ")
 
 
 @pytest.mark.parametrize("state", sorted(SATISFYING | FAILING | {"unsupported"}))
@@ -94,9 +100,9 @@ def test_a_reason_has_its_place_and_the_lines(plain: Report) -> None:
 
 
 def test_what_is_clean_needs_no_words(plain: Report) -> None:
-    found = with_one(plain, state="applied", reasons=(Reason(what="for the curious"),))
-    assert len(lines(found)) == 1
-    assert "  for the curious" in lines(found, verbose=True)
+    assert len(lines(with_one(plain, state="applied"))) == 1
+    odd = with_one(plain, state="applied", reasons=(Reason(what="x, which is in, does the same"),))
+    assert lines(odd)[-1] == "  x, which is in, does the same"
 
 
 def test_moved_hunks_and_digests_are_for_the_verbose(plain: Report) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,8 +84,9 @@ def test_a_folder_is_no_diff(scene: Scene) -> None:
 
 def test_a_diff_file_that_is_there_must_be_readable(scene: Scene) -> None:
     (scene.root / "fix.patch").mkdir()
-    with pytest.raises(InvalidPatch, match=r"fix\.patch can't be read: Is a directory"):
+    with pytest.raises(UnknownPatch, match=r"fix\.patch is a folder") as caught:
         look(scene, scene.root / "fix.patch")
+    assert caught.value.hint == f"vllm-patch apply --catalog {scene.root}/fix.patch"
 
 
 def test_a_diff_file_that_is_gone_is_known_by_its_stem(scene: Scene) -> None:
@@ -103,8 +106,43 @@ def test_an_id_means_one_text(scene: Scene, where: str) -> None:
     name = "one" if where == "catalog" else "x"
     with pytest.raises(InvalidPatch, match="is known with another text") as caught:
         look(scene, AdHoc(id=name, text=patch(a15="8")))
-    assert caught.value.hint == f"add --id {name}-2"
-    assert ("to replace" in " ".join(caught.value.facts)) is (where == "receipt")
+    said = [*caught.value.facts, caught.value.hint]
+    assert any(f"add --id {name}-2" in str(line) for line in said)
+    assert ("vllm-patch revert x" in said) is (where == "receipt")
+
+
+def test_two_diffs_of_one_command_need_two_ids(scene: Scene) -> None:
+    first = AdHoc(id="fix", text=patch(a05="7"))
+    with pytest.raises(InvalidPatch, match="two different diffs have the id 'fix'"):
+        look(scene, first, AdHoc(id="fix", text=patch(a15="7")))
+    assert look(scene, first, first).named == ("fix",)
+
+
+@pytest.mark.parametrize("name", ["", "-", "--help", "a/b", "..", ".hidden", " x", "a\nb"])
+def test_an_id_can_be_named_again(scene: Scene, name: str) -> None:
+    with pytest.raises(InvalidPatch, match="can't be the id of a patch"):
+        look(scene, AdHoc(id=name, text=patch(a05="7")))
+
+
+def test_without_record_the_lock_says_what_was_released(tmp_path: Path) -> None:
+    """A source tree has no RECORD; files that the lock lists are proven all the same."""
+    write_catalog(tmp_path / "catalog", entry("one", patch(a05="50")), entry("two", patch(a15="7")))
+    released = hashlib.sha256(FILES["a.py"]).hexdigest()
+    files = {"a.py": {"before": released, "after": None}}
+    lock = {"schema": 1, "patches": {"one": {"0.11.0": files}}}
+    (tmp_path / "catalog" / "lock.json").write_text(json.dumps(lock))
+    scene = make_scene(tmp_path, dist_info=False)
+    asked = Request(
+        site_packages=str(scene.site),
+        catalogs=(str(tmp_path / "catalog"),),
+        builtin=False,
+        assume_version="0.11.0",
+    )
+    operations.apply(asked)
+    assert {patch.state for patch in operations.verify(asked).patches} == {"applied"}
+    assert operations.apply(asked).wrote is False
+    operations.revert(asked)
+    assert (scene.package / "a.py").read_bytes() == FILES["a.py"]
 
 
 def test_the_same_text_under_its_id_is_that_patch(scene: Scene) -> None:

@@ -7,6 +7,7 @@ lock holds digests of released files and is optional; a wrong one is an error al
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,11 @@ class Lock(Value):
         """Return the digests that PATH has there once PATCH and all that it requires are in."""
         changes = self._changes(patch, path)
         return frozenset(change.after for change in changes if change.after is not None)
+
+    def is_released(self, path: str, data: bytes) -> bool:
+        """Tell whether DATA is what some release holds at PATH, whatever patch is for it."""
+        digest = hashlib.sha256(data).hexdigest()
+        return any(digest in self.before(patch, path) for patch in self.patches)
 
     def releases(self, patch: str, path: str, digest: str | None) -> tuple[str, ...]:
         """Name the releases in which PATCH finds PATH with DIGEST (None: absent)."""

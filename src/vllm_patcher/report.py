@@ -42,7 +42,6 @@ _COLORS = {
     UNSUPPORTED: "yellow",
     _REVERTED: "green",
 }
-_NO_DETAILS = frozenset({APPLIED, NOT_APPLIED})
 #: In these states a patch is refused, and its reasons stand below it.
 _EXPLAINED = frozenset({CONFLICT, BLOCKED, UNSUPPORTED, PRESENT})
 _FILE_WORDS = {
@@ -90,7 +89,10 @@ def warnings(report: Report) -> Iterator[str]:
 
 def headline(install: Install, version: str) -> str:
     """Say which vLLM it is, in one line."""
-    return f"{install.name or 'vllm'} {version or '(no version)'}  {install.package}"
+    said = version or "(no version)"
+    if version != install.version:
+        said += f" (assumed; it is {install.version or 'without a version'})"
+    return f"{install.name or 'vllm'} {said}  {install.package}"
 
 
 def install_text(install: Install, version: str) -> Iterator[str]:
@@ -113,9 +115,8 @@ def _outcome(
     outcome: Outcome, word: str, width: int, style: Style, *, verbose: bool
 ) -> Iterator[str]:
     yield f"{dotted(outcome.id, width)} {style(word, _COLORS[word])}"
-    if verbose or word not in _NO_DETAILS:
-        for reason in outcome.reasons:
-            yield from _reason(reason)
+    for reason in outcome.reasons:
+        yield from _reason(reason)
     if verbose:
         for path, offsets in outcome.files.items():
             moved = [f"hunk {n} moved {by:+} lines" for n, by in enumerate(offsets, 1) if by]

@@ -27,8 +27,6 @@ from .states import (
 if TYPE_CHECKING:
     from .situation import Situation
 
-_DONE_BY_OTHERS = Reason(what="another patch that is in does the same")
-
 
 class Series:
     """What lies on the base so far, and what was found out about each patch on the way.
@@ -123,8 +121,10 @@ class Series:
         if blocked:
             self.keep(asked.id)
             return self._finding(asked, BLOCKED, patch, blocked)
-        if not there and self._done_by_others(patch):
-            return self._finding(asked, APPLIED, patch, [_DONE_BY_OTHERS])
+        others = [] if there else self._done_by_others(patch)
+        if others:
+            what = f"{', '.join(others)}, which is in, does the same"
+            return self._finding(asked, APPLIED, patch, [Reason(what=what)])
         mixed = self._mixed(asked.id)
         if mixed:
             self.keep(asked.id)
@@ -180,20 +180,20 @@ class Series:
         ]
         return reasons
 
-    def _done_by_others(self, patch: Known) -> bool:
-        """Say whether patches that are in and stay in do what this one does.
+    def _done_by_others(self, patch: Known) -> list[str]:
+        """Name the patches that are in and stay in, if they do what this one does.
 
         Asked before it is laid: if it comes first in the series it would fit, and they would not.
         """
-        on = {other for path in patch.paths for other in self._found.on(path)}
+        on = dict.fromkeys(other for path in patch.paths for other in self._found.on(path))
         current = self._here.current
-        return (
-            bool(on)
-            and on <= self._staying
+        done = (
+            on.keys() <= self._staying
             and not judge.fits(current, patch)
             and judge.contains(current, patch)
             and judge.fits(self._found.base, patch)
         )
+        return [other.id for other in on] if done else []
 
     def drop(self, name: str, *, dependents: Sequence[str]) -> None:
         """Take one patch out, or say why it is not or can't be."""
@@ -210,6 +210,8 @@ class Series:
             state = APPLIED if self._is_whole(there) else PARTIAL
         elif text is not None:
             state, reasons = judge.absent(self._found, text, torn=reasons)
+            others = self._done_by_others(text) if state == NOT_APPLIED else []
+            reasons = [*reasons, *(Reason(what=f"{name}, which is in, does it") for name in others)]
         else:
             state = NOT_APPLIED
         if state in (BLOCKED, CONFLICT):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
@@ -167,8 +168,9 @@ class _Reader:
         return receipt.load(self.info.read(receipt.NAME), path=path)
 
     def _pristine(self, path: str, data: bytes | None) -> bool:
+        """Say whether a path holds what was released: by RECORD or, without one, by the lock."""
         if self.record is None:
-            return False
+            return data is not None and self.catalog.lock.is_released(path, data)
         recorded = _record_path(self.install, path)
         if data is None:
             return self.record.digest(recorded) is None
@@ -318,12 +320,18 @@ class _Reader:
         known = self._know(
             item.id, item.text, where=item.where, skip_outside=self.request.skip_outside
         )
-        if item.id not in asked:
-            asked[item.id] = Asked(id=item.id, candidates=(known,))
+        named = asked.setdefault(item.id, Asked(id=item.id, candidates=(known,)))
+        if item.id not in self.by_id and named.candidates != (known,):
+            raise InvalidPatch(
+                f"two different diffs have the id {item.id!r}",
+                facts=["a diff's id is the stem of its file name, unless --id says otherwise"],
+                hint="rename one of the files, or apply them one at a time with --id",
+            )
         return item.id
 
     def _check_id_is_free(self, item: AdHoc, listed: Sequence[Known]) -> None:
-        if not item.id or not item.id.isprintable() or item.id != item.id.strip():
+        odd = not item.id.isprintable() or item.id != item.id.strip() or "/" in item.id
+        if not item.id or odd or item.id.startswith(("-", ".")):
             raise InvalidPatch(f"{item.id!r} can't be the id of a patch", hint="add --id NAME")
         texts = [known.text for known in listed if known.id == item.id]
         if item.id in self.by_id:
@@ -331,12 +339,13 @@ class _Reader:
             texts += [patch.diff_bytes(variant) for variant in patch.variants]
         if (item.id in self.by_id or texts) and item.text not in texts:
             facts = ["a diff's id is the stem of its file name, unless --id says otherwise"]
+            hint = f"add --id {item.id}-2"
             if item.id not in self.by_id:
-                facts.append(f"to replace the one that is in, revert {item.id} first")
+                # Never replaced unasked: two fixes that bear one name are both wanted.
+                facts.append(f"if it is another fix, {hint}; if it replaces the one that is in:")
+                hint = f"vllm-patch revert {quote(item.id)}"
             raise InvalidPatch(
-                f"the id {item.id!r} is known with another text",
-                facts=facts,
-                hint=f"add --id {item.id}-2",
+                f"the id {item.id!r} is known with another text", facts=facts, hint=hint
             )
 
     def _check_twins(self) -> None:
@@ -368,6 +377,8 @@ def _lines(error: VllmPatchError) -> list[str]:
 def _adhoc(path: str, ids: Sequence[str]) -> AdHoc:
     """Read a diff file that was named as a PATCH."""
     stem, suffix = os.path.splitext(os.path.basename(path))
+    if os.path.isdir(path):
+        raise UnknownPatch(f"{path} is a folder", hint=f"vllm-patch apply --catalog {quote(path)}")
     is_diff = suffix in _DIFF_SUFFIXES
     if not os.path.isfile(path) and not (is_diff and os.path.lexists(path)):
         close = [stem] if is_diff and stem in ids else _similar(path, ids)
@@ -391,4 +402,4 @@ def read_diff(path: str) -> bytes:
 def _similar(name: str, ids: Sequence[str]) -> list[str]:
     from difflib import get_close_matches
 
-    return get_close_matches(name, ids, n=3)
+    return get_close_matches(name, dict.fromkeys(ids), n=3)
