@@ -150,6 +150,7 @@ def story() -> None:
     run(place, "vllm-patch", "where")
     run(place, "vllm-patch", "list")
     run(place, "vllm-patch", "verify", expect=1, why="the fixes are not in yet")
+    run(place, "vllm-patch", "verify", "--probe", expect=1, why="the fault is there, as shown")
     run(place, "vllm-patch", "apply")
     run(place, "vllm-patch", "verify")
     run(place, "vllm-patch", "verify", "--probe")
