@@ -48,9 +48,13 @@ class Record:
         Raises InvalidRecord for a row that has not three fields, for a digest without an
         algorithm, and for a path with two different digests.
         """
+        text = _decode(data)
+        plain = _plain(text)
+        if plain is not None:
+            return cls(plain)
         digests: dict[str, str] = {}
         faults: list[str] = []
-        for written, digest, _ in _fields(_decode(data), name=name):
+        for written, digest, _ in _fields(text, name=name):
             path = _normal(written)
             known = digests.get(path)
             if digest and "=" not in digest:
@@ -144,24 +148,33 @@ def _rows(text: str, *, name: str) -> list[_Row]:
 
 
 def _fields(text: str, *, name: str) -> Sequence[Sequence[str]]:
-    plain = text.replace("\r\n", "\n")
-    if "\r" not in plain:  # as wheels have it: several times as fast
-        cells = [_cells(line) for line in plain.split("\n") if line]
-        if all(len(row) == 3 for row in cells):  # noqa: PLR2004 - path, digest, size
-            return cells
     rows = _rows(text, name=name)
     return [(_unquote(row[1]), _unquote(row[2]), row[3]) for row in rows if row[1] is not None]
 
 
-def _cells(line: str) -> Sequence[str]:
-    """Cut a line into its fields; anything but three if that is not plainly possible."""
-    if '"' not in line:
-        return line.split(",")
-    # A file name that holds commas: only the path is quoted, and no quote is inside it.
-    path, quote, rest = line[1:].partition('"')
-    if line[0] != '"' or not quote or '"' in rest or not rest.startswith(","):
-        return ()
-    return [path, *rest[1:].split(",")]
+def _plain(text: str) -> dict[str, str] | None:
+    """Read a RECORD as installers write it, in a third of the time; None if it is not plain.
+
+    Plain is a path on a line of its own, once; in quotes only if it holds commas.
+    """
+    digests: dict[str, str] = {}
+    for line in text.replace("\r\n", "\n").split("\n"):
+        head = line.rpartition(",")[0]
+        path, _, digest = head.rpartition(",")
+        if '"' in line:
+            if path[:1] + path[-1:] != '""' or line.count('"') != 2:  # noqa: PLR2004 - a pair
+                return None
+            path = path[1:-1]
+        elif "," in path:
+            return None
+        if "/." in path or "./" in path or "//" in path:
+            path = _normal(path)
+        if not path or path in digests or "\r" in line or (digest and "=" not in digest):
+            if not line:
+                continue
+            return None
+        digests[path] = digest
+    return digests
 
 
 def _malformed(text: str, position: int, *, name: str) -> InvalidRecord:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
@@ -343,7 +342,7 @@ class _Reader:
             if item.id not in self.by_id:
                 # Never replaced unasked: two fixes that bear one name are both wanted.
                 facts.append(f"if it is another fix, {hint}; if it replaces the one that is in:")
-                hint = f"vllm-patch revert {quote(item.id)}"
+                hint = _pasted("vllm-patch", "revert", item.id)
             raise InvalidPatch(
                 f"the id {item.id!r} is known with another text", facts=facts, hint=hint
             )
@@ -378,7 +377,9 @@ def _adhoc(path: str, ids: Sequence[str]) -> AdHoc:
     """Read a diff file that was named as a PATCH."""
     stem, suffix = os.path.splitext(os.path.basename(path))
     if os.path.isdir(path):
-        raise UnknownPatch(f"{path} is a folder", hint=f"vllm-patch apply --catalog {quote(path)}")
+        raise UnknownPatch(
+            f"{path} is a folder", hint=_pasted("vllm-patch", "apply", "--catalog", path)
+        )
     is_diff = suffix in _DIFF_SUFFIXES
     if not os.path.isfile(path) and not (is_diff and os.path.lexists(path)):
         close = [stem] if is_diff and stem in ids else _similar(path, ids)
@@ -397,6 +398,12 @@ def read_diff(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise InvalidPatch(f"{path} can't be read: {error.strerror}") from error
+
+
+def _pasted(*words: str) -> str:
+    from shlex import join
+
+    return join(words)
 
 
 def _similar(name: str, ids: Sequence[str]) -> list[str]:

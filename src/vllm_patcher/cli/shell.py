@@ -28,7 +28,7 @@ EXIT_INTERRUPTED = 130
 Style = Callable[[str, str], str]
 
 #: All control characters but tabs, line ends and what begins a colour.
-_CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+_CONTROL = r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]"
 
 
 class Output:
@@ -129,7 +129,9 @@ def _plain(text: str, _color: str) -> str:
 
 def _encoded(stream: TextIO | None, text: str) -> bytes:
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    shown = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    if text.replace("\n", "").isprintable():
+        return text.encode(encoding, "backslashreplace")
+    shown = re.sub(_CONTROL, lambda match: f"\\x{ord(match[0]):02x}", text)
     return shown.encode(encoding, "backslashreplace")
 
 

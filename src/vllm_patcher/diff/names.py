@@ -61,7 +61,7 @@ def header_name(rest: bytes) -> tuple[bytes, bytes]:
         return checked(unquote_name(rest[:end])), rest[end:].strip()
     if b"\t" in rest:
         name, _, stamp = rest.partition(b"\t")
-    elif date := re.search(_DATE_AT_END, rest):
+    elif b" " in rest and (date := re.search(_DATE_AT_END, rest)):
         name, stamp = rest[: date.start()].rstrip(b" "), date[1]
     else:
         # No tab follows, so blanks at the end are not part of it: git would have put one.
