@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 REQUIRE_ALL = "VLLM_PATCHER_REQUIRE_ALL"
 """When this variable is set to anything, a skip is a failure. CI sets it."""
+
+EXPLORE = "VLLM_PATCHER_EXPLORE"
+"""When this variable is set to anything, the property tests try new examples each time."""
 
 _MEDDLING = (
     # Each of these changes what the program or an interpreter started by a test does.
@@ -39,6 +43,10 @@ def pytest_configure() -> None:
     """Take out of the environment what a developer's shell may have put there."""
     for name in _MEDDLING:
         os.environ.pop(name, None)
+    # The same examples each time: what is green here is green in CI. New ones are for those
+    # who look for faults.
+    settings.register_profile("suite", derandomize=not os.environ.get(EXPLORE), deadline=None)
+    settings.load_profile("suite")
 
 
 @pytest.hookimpl(wrapper=True)

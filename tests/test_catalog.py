@@ -618,8 +618,6 @@ def test_digests_of_a_lock(tmp_path: Path) -> None:
     assert lock.before("mend", "new.py") == lock.after("mend", "old.py") == set()
     assert lock.after("mend", "new.py") == {AFTER}
     assert lock.before("mend", "old.py") == {BEFORE}
-    assert lock.releases("mend", "x.py", BEFORE) == ("0.8.0",)
-    assert lock.releases("mend", "new.py", None) == ("0.8.0",)
     assert lock.before("other", "x.py") == lock.before("mend", "y.py") == set()
 
 

@@ -68,14 +68,6 @@ class Lock(Value):
         digest = hashlib.sha256(data).hexdigest()
         return any(digest in self.before(patch, path) for patch in self.patches)
 
-    def releases(self, patch: str, path: str, digest: str | None) -> tuple[str, ...]:
-        """Name the releases in which PATCH finds PATH with DIGEST (None: absent)."""
-        return tuple(
-            release
-            for release, files in self.patches.get(patch, {}).items()
-            if path in files and files[path].before == digest
-        )
-
     def _changes(self, patch: str, path: str) -> list[Change]:
         return [files[path] for files in self.patches.get(patch, {}).values() if path in files]
 

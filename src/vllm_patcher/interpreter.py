@@ -44,7 +44,6 @@ for finder in list(sys.meta_path):
         break
 answer = {
     'executable': sys.executable,
-    'version': '.'.join(map(str, sys.version_info[:3])),
     'prefix': sys.prefix,
     'path': [entry for entry in sys.path if isinstance(entry, str)],
     'spec': found,
@@ -71,7 +70,6 @@ class Answer(Value):
     """An interpreter, its import path without the current folder, and its vLLM if it has one."""
 
     executable: str  # "" if the interpreter can't tell
-    version: str
     prefix: str  # the folder of its environment
     path: tuple[str, ...]
     spec: Spec | None
@@ -82,7 +80,6 @@ def own() -> Answer:
     path = _without_current_folder(sys.path)
     return Answer(
         executable=sys.executable or "",
-        version=".".join(map(str, sys.version_info[:3])),
         prefix=sys.prefix,
         path=tuple(path),
         spec=_find_spec(path),
@@ -216,7 +213,6 @@ def _read(output: bytes, executable: str) -> Answer | None:
     spec = raw["spec"]
     return Answer(
         executable=raw["executable"] or executable,
-        version=raw["version"],
         prefix=raw["prefix"],
         path=tuple(raw["path"]),
         spec=None

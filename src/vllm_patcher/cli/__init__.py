@@ -1,7 +1,7 @@
 """The command line: click, exit codes, colour.
 
-Exit codes are a contract: 0 the state is as asked; 1 it is not (from verify only); 2 usage;
-3 refused or impossible, nothing was changed; 4 a bug; 130 interrupted.
+Always true here: every way a run can end has its exit code, and the codes are a contract (see
+:mod:`.shell`); only an error that nobody foresaw shows a traceback.
 """
 
 from __future__ import annotations
