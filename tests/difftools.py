@@ -1,7 +1,7 @@
 """Diffs made, and put on, by the tools whose work ours is held against.
 
 Each takes and gives the bytes of one file, which its diff calls vllm/x.py; each runs in a folder
-that the caller gives and that it may fill.
+that the caller gives and that it may fill. A test is skipped where its tool is not here.
 """
 
 from __future__ import annotations
@@ -9,14 +9,27 @@ from __future__ import annotations
 import difflib
 import io
 import os
+import shutil
 import subprocess
 from typing import TYPE_CHECKING
+
+import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = b"--- a/vllm/x.py\n+++ b/vllm/x.py\n"
 NO_NEWLINE = b"\n\\ No newline at end of file\n"
+
+
+def need(*programs: str) -> None:
+    """Skip the test unless these programs are on PATH.
+
+    Each tool is asked for where it is started; a property asks before its first example.
+    """
+    for program in programs:
+        if shutil.which(program) is None:
+            pytest.skip(f"no {program} here")
 
 
 def with_git(folder: Path, old: bytes, new: bytes, context: int) -> bytes:
@@ -86,6 +99,7 @@ def start(
     folder: Path, *command: str, data: bytes | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a tool in a folder, on its standard input if need be, without the user's settings."""
+    need(command[0])
     ours = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
     # In a checkout's subfolder `git apply` would change nothing and say so to nobody.
     ours |= {"GIT_CEILING_DIRECTORIES": str(folder.parent)}

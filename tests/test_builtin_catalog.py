@@ -113,7 +113,6 @@ def test_the_digests_of_0_11_0() -> None:
     second = LOCK.patches[LEAK.id]["0.11.0"][STATS]
     assert (first.before, first.after) == (PRISTINE, WITH_THE_FIRST)
     assert (second.before, second.after) == (PRISTINE, WITH_BOTH)
-    assert LOCK.releases(CRASH.id, STATS, PRISTINE) == ("0.11.0",)
 
 
 def test_the_lock_is_written_as_the_script_writes_it() -> None:

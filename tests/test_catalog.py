@@ -657,3 +657,22 @@ def test_a_lock_that_is_no_file(tmp_path: Path) -> None:
     assert facts_of(lambda: catalog.load(str(tmp_path))) == [
         f"{tmp_path / 'lock.json'}: Is a directory"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b'schema = 1\n[[patch]]\nid = ["a"]\n', "id"),
+        (b"schema = 1\n[[patch]]\nid = {a = 1}\n", "id"),
+        (b"schema = " + b"1" * 5000 + b"\n", "manifest.toml"),
+        (b"schema = 1\nz = " + b"[" * 3000 + b"\n", "manifest.toml"),
+    ],
+    ids=["id-list", "id-table", "digits", "brackets"],
+)
+def test_what_no_manifest_can_be_is_an_error_of_ours(
+    tmp_path: Path, text: bytes, said: str
+) -> None:
+    (tmp_path / "manifest.toml").write_bytes(text)
+    with pytest.raises(InvalidCatalog) as caught:
+        catalog.load(str(tmp_path))
+    assert any(said in fact for fact in caught.value.facts)

@@ -6,12 +6,16 @@ What an exit code or a stream is about is shown by processes of their own. The t
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
+import pkgutil
 import pty
 import re
 import shlex
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -24,7 +28,9 @@ import click
 import jsonschema
 import pytest
 
+import difftools
 import scenes
+import vllm_patcher
 from scenes import (
     DATA,
     FILES,
@@ -165,8 +171,14 @@ class TestExitCodes:
         ready = tmp_path / "ready"
         source = f"open({str(ready)!r}, 'w').close(); import time; time.sleep(600)"
         catalog = scene.catalog({**ONE, "probe": source})
+        # A shell that runs this in the background ignores the signal, and children inherit that.
+        heeding = (
+            "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+            "os.execv(sys.argv[1], sys.argv[1:])"
+        )
+        verify = command("verify", "--probe", *catalog, *scene.at)
         running = subprocess.Popen(
-            command("verify", "--probe", *catalog, *scene.at),
+            [sys.executable, "-c", heeding, *verify],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environ(),
@@ -178,6 +190,33 @@ class TestExitCodes:
             _, err = running.communicate(timeout=60)
         assert running.returncode == 130
         assert err.decode().strip() == "error: interrupted"
+
+    def test_what_is_done_is_told_whatever_the_signal(self, scene: Scene) -> None:
+        """The reader is slow, the change is made: Ctrl-C must not call it interrupted."""
+        fix = scene.diff_file("fix.patch", patch(a05="50"))
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b" " * 65536)
+        os.set_blocking(writer, True)
+        running = subprocess.Popen(
+            command("apply", "--no-builtin", fix, *scene.at), stdout=writer, env=environ()
+        )
+        os.close(writer)
+        wanted = changed(FILES["a.py"], a05="50")
+        while (scene.package / "a.py").read_bytes() != wanted and running.poll() is None:
+            time.sleep(0.01)
+        time.sleep(0.5)  # for what is left to do behind the file, and the first line
+        running.send_signal(signal.SIGINT)
+        with os.fdopen(reader, "rb") as stream:
+            told = stream.read()
+        assert running.wait(timeout=60) == 0
+        assert b"fix ............................ applied" in told
+
+    def test_an_empty_value_is_not_the_current_folder(self, scene: Scene) -> None:
+        for option in ("--catalog", "--python"):
+            assert scene.run("status", option, "").code == 2
 
 
 class TestStreams:
@@ -700,6 +739,7 @@ class TestDiffs:
 
     @pytest.mark.parametrize("tool", [["git", "apply"], ["patch", "-p1", "--silent"]])
     def test_other_tools_can_use_what_is_printed(self, scene: Scene, tool: list[str]) -> None:
+        difftools.need(tool[0])
         text = (
             patch(a05="50")
             + diff("new.py", None, b"1\n2")
@@ -932,28 +972,30 @@ class TestReadOnly:
                 path.chmod(0o755)
 
     def test_verify_works_and_apply_is_refused_whole(self, scene: Scene) -> None:
+        if not all(stat.S_IMODE(path.stat().st_mode) & 0o5 == 0o5 for path in scene.root.parents):
+            pytest.skip("no temporary folder here is open to every user")
+        # Not the built-in catalog: that user may have no way to the checkout it lies in.
+        more = (
+            *scene.catalog(entry("one", diff("v1/metrics/stats.py", STATS_TEXT, b""))),
+            *scene.at,
+        )
         before = scene.everything()
-        ran = as_somebody("verify", *scene.at)
-        assert (ran.code, word(ran, IDS[0])) == (1, "not-applied")
-        ran = as_somebody("apply", *scene.at)
+        ran = as_somebody("verify", *more)
+        assert (ran.code, word(ran, "one")) == (1, "not-applied")
+        ran = as_somebody("apply", *more)
         assert ran.code == 3
         assert "nothing was changed" in ran.err
         assert str(scene.stats.parent) in ran.err
         assert "Traceback" not in ran.err
         assert scene.everything() == before
-        assert as_somebody("apply", "--dry-run", *scene.at).code == 0
+        assert as_somebody("apply", "--dry-run", *more).code == 0
 
 
 def as_somebody(*arguments: str) -> Ran:
-    """Run the command line in a child of this process, as a user who is not root.
-
-    What it imports is imported before, since that user may have no right to read it.
-    """
+    """Run the command line in a child of this process, as a user who is not root."""
     if os.geteuid() != 0:
         return run(*arguments)
-    run("status", "--site-packages", "/nothing")
-    for name in ("document", "report", "unified", "writeup", "transaction"):
-        __import__(f"vllm_patcher.{name}")
+    import_all()
     with tempfile.TemporaryFile() as out:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # forking where threads run
@@ -973,6 +1015,18 @@ def as_somebody(*arguments: str) -> Ran:
         out.seek(0)
         shown = json.loads(out.read())
     return scenes.Ran(code=os.waitstatus_to_exitcode(status), out=shown[0], err=shown[1])
+
+
+def import_all() -> None:
+    """Import what any verb imports, for a user who may have no right to read it."""
+    for module in pkgutil.walk_packages(vllm_patcher.__path__, "vllm_patcher."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    # And what those import in their functions.
+    with tempfile.TemporaryDirectory() as folder:
+        scene = make_scene(Path(folder))
+        for verb in ("verify", "apply", "revert"):
+            scene.run(verb, *scene.catalog(ONE))
 
 
 def scene_request(scene: Scene, *names: str) -> Any:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from unidiff import patch as unidiff
 from unidiff.errors import UnidiffParseError
 
+import difftools
 from vllm_patcher import diff as diff_module
 from vllm_patcher.diff import Diff, FileDiff, Hunk, parse, unquote_name
 from vllm_patcher.errors import InvalidPatch, UnsafePath, VllmPatchError
@@ -863,6 +864,7 @@ def test_difflib(old: bytes, new: bytes, context: int) -> None:
 def test_git_and_diff(
     tmp_path: Path, command: str, context: int, old: bytes | None, new: bytes | None
 ) -> None:
+    difftools.need(command.split(maxsplit=1)[0])
     for folder, data in (("a", old), ("b", new)):
         (tmp_path / folder).mkdir()
         if data is not None:
@@ -883,6 +885,7 @@ def test_git_and_diff(
 
 
 def test_git_quotes_what_we_unquote(tmp_path: Path) -> None:
+    difftools.need("git")
     names = ["caf\u00e9.py", 'q"uote', "t\tab", "back\\slash", "plain name"]
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

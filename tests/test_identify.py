@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+import difftools
 from engine import (
     World,
     changing,
@@ -139,8 +139,7 @@ def test_a_hopeless_search_ends() -> None:
 
 
 def test_a_tree_patched_with_gnu_patch_is_recognised(tmp_path: Path) -> None:
-    if shutil.which("patch") is None:
-        pytest.skip("no GNU patch")
+    difftools.need("patch")
     for path, data in BASE.items():
         if data is not None:
             (tmp_path / "vllm").mkdir(exist_ok=True)

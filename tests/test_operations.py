@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import difftools
 from fakes import make_install
 from scenes import FILES, STATS, STATS_TEXT, changed, diff, entry, make_scene, patch, write_catalog
 from vllm_patcher import operations, results, transaction
@@ -608,14 +609,12 @@ def test_what_can_not_be_used_is_raised_by_every_verb(scene: Scene, verb: Any) -
 
 
 def test_gnu_patch_and_the_catalog_agree(scene: Scene) -> None:
-    tool = shutil.which("patch")
-    if tool is None:
-        pytest.skip("GNU patch is not installed")
+    difftools.need("patch")
     from vllm_patcher import catalog
 
     first = catalog.load(catalog.builtin_folder()).patches[0]
     subprocess.run(
-        [tool, "-p2", "--silent", "--no-backup-if-mismatch"],
+        ["patch", "-p2", "--silent", "--no-backup-if-mismatch"],
         input=first.diff_bytes(first.variants[0]),
         cwd=scene.package,
         check=True,
@@ -672,3 +671,73 @@ class TestEditable:
     ) -> None:
         report = verb(Request(site_packages=str(self.make(tmp_path)), builtin=False))
         assert report.install.editable
+
+
+class TestLater:
+    """What was applied stays known when the disk around it has changed."""
+
+    def bare(self, tmp_path: Path, **files: bytes) -> Path:
+        make_install(tmp_path / "site", files={"__init__.py": b"", **files})
+        return tmp_path / "site"
+
+    def asked(self, site: Path, *patches: str | AdHoc) -> Request:
+        return Request(patches=patches, site_packages=str(site), builtin=False)
+
+    def test_names_are_not_told_anew_from_the_changed_disk(self, tmp_path: Path) -> None:
+        """The first diff's file is renamed by the second: its name no longer leads anywhere."""
+        site = self.bare(tmp_path, **{"engine/old.py": b"a = 1\n"})
+        makes = AdHoc(
+            id="makes",
+            text=b"--- /dev/null\n+++ b/engine/new.py\n@@ -0,0 +1 @@\n+n = 1\n",
+        )
+        renames = AdHoc(
+            id="renames",
+            text=b"diff --git a/engine/new.py b/engine/ren.py\nsimilarity index 100%\n"
+            b"rename from engine/new.py\nrename to engine/ren.py\n",
+        )
+        for patch_ in (makes, renames):
+            operations.apply(self.asked(site, patch_))
+        assert (site / "vllm/engine/ren.py").read_bytes() == b"n = 1\n"
+        assert operations.verify(self.asked(site)).ok
+        operations.revert(self.asked(site))
+        assert sorted(path.name for path in (site / "vllm/engine").iterdir()) == ["old.py"]
+
+    def test_a_file_left_beside_it_changes_nothing(self, tmp_path: Path) -> None:
+        site = self.bare(tmp_path, **{"foo.py": b"a = 1\n"})
+        fix = AdHoc(
+            id="fix",
+            text=b"--- vllm/foo.py.orig\n+++ vllm/foo.py\n@@ -1 +1 @@\n-a = 1\n+a = 2\n",
+        )
+        operations.apply(self.asked(site, fix))
+        (site / "vllm/foo.py.orig").write_bytes(b"a = 1\n")
+        assert operations.verify(self.asked(site)).ok
+        operations.revert(self.asked(site))
+        assert (site / "vllm/foo.py").read_bytes() == b"a = 1\n"
+
+    def test_a_module_may_become_a_package(self, tmp_path: Path) -> None:
+        site = self.bare(tmp_path, **{"foo.py": b"a = 1\n"})
+        fix = AdHoc(
+            id="fix",
+            text=b"diff --git a/vllm/foo.py b/vllm/foo/__init__.py\nsimilarity index 100%\n"
+            b"rename from vllm/foo.py\nrename to vllm/foo/__init__.py\n",
+        )
+        assert operations.apply(self.asked(site, fix)).shadowing == ()
+        assert operations.verify(self.asked(site)).ok
+
+    def test_the_owner_stays_who_was_patched(self, tmp_path: Path) -> None:
+        """Of two that list the same files, the patched one would lose its lead by the patch."""
+        site = self.bare(tmp_path, **{"foo.py": b"a = 1\n"})
+        first = next(site.glob("*.dist-info"))
+        other = site / "acme-1.0.dist-info"
+        shutil.copytree(first, other)
+        lines = (first / "RECORD").read_text().splitlines(keepends=True)
+        changed_ = [line for line in lines if not line.startswith("vllm/foo.py")]
+        (other / "RECORD").write_text("".join([*changed_, "vllm/foo.py,sha256=AAAA,6\n"]))
+        fix = AdHoc(
+            id="fix",
+            text=b"--- a/vllm/foo.py\n+++ b/vllm/foo.py\n@@ -1 +1 @@\n-a = 1\n+a = 2\n",
+        )
+        assert operations.apply(self.asked(site, fix)).install.dist_info == str(first)
+        assert operations.verify(self.asked(site)).install.dist_info == str(first)
+        operations.revert(self.asked(site))
+        assert (site / "vllm/foo.py").read_bytes() == b"a = 1\n"

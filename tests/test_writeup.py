@@ -141,7 +141,8 @@ def test_an_apply_writes_files_lines_and_a_receipt(place: Place) -> None:
     assert (change.receipt_name, change.receipt_line) == (receipt.NAME, LINE)
     assert change.meanwhile == change.receipt
     (entry,) = receipt.load(change.receipt, path="the receipt")
-    assert entry == Entry(id="fix", text=FIX.text, wanted="in", adhoc=True)
+    places = (("a.py",), ("new/made.py",), ("gone.py",))
+    assert entry == Entry(id="fix", text=FIX.text, wanted="in", places=places, adhoc=True)
 
 
 def test_a_revert_writes_what_was_and_takes_lines_and_receipt_away(place: Place) -> None:

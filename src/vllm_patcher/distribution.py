@@ -11,6 +11,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from vllm_patcher import receipt
 from vllm_patcher.errors import InvalidRecord, NotInstalled
 from vllm_patcher.record import Record
 from vllm_patcher.values import Value
@@ -134,6 +135,10 @@ def _ranked(listing: list[tuple[str, bytes]], *, site: str) -> list[tuple[str, b
         data = _read(os.path.join(site, path))
         for index, record in enumerate(records):
             scores[index] += data is not None and record.matches(path, data) is True
+    # Patched files match nobody's digests: who has been patched before stays the owner.
+    ours = [os.path.isfile(os.path.join(folder, receipt.NAME)) for folder, _ in listing]
+    if sum(ours) == 1:
+        scores[ours.index(True)] = len(scores) + max(scores)
     order = sorted(range(len(records)), key=lambda index: -scores[index])
     if scores[order[0]] == scores[order[1]]:
         tied = [listing[index][0] for index in order if scores[index] == scores[order[0]]]

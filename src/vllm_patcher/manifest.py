@@ -113,7 +113,7 @@ def read(folder: str, problems: list[str]) -> tuple[list[Patch], set[str]]:
         name = raw.get("id")
         shown = repr(name) if isinstance(name, str) else str(number)
         entry = _Table(raw, f"{path}: patch {shown}", folder, problems)
-        if name in ids:
+        if isinstance(name, str) and name in ids:
             entry.problem("the id is used twice")
         elif patch := _patch(entry):
             patches.append(patch)
@@ -137,6 +137,8 @@ def _toml(path: str) -> dict[str, object]:
         text = str(error)
         at = re.search(_TOML_LINE, text)
         fact = f"{path}:{at[1]}: {text[: at.start()]}" if at else f"{path}: {text}"
+    except (ValueError, RecursionError) as error:  # endless digits, endless brackets
+        fact = f"{path}: {error}"
     raise InvalidCatalog("the manifest is not TOML", facts=[fact])
 
 

@@ -273,6 +273,8 @@ def _refusal(reason: Reason) -> VllmPatchError:
 
 def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
     for edit in plan.edits:
+        if edit.after is None:
+            continue
         for name in bytecode.shadowing(here.install.package, edit.path):
             yield UnsafePath(
                 f"Python would never read vllm/{edit.path}",

@@ -23,16 +23,17 @@ class Entry(Value):
     """One patch of the receipt.
 
     ``text`` is the diff as it was given. ``wanted`` is ``in`` or ``out``: which way the run that
-    wrote it was going. ``requires``, ``skip`` and ``skip_outside`` are what the diff was read
-    with. ``adhoc`` is true for a diff that no catalog names.
+    wrote it was going. ``places`` says for each file of the diff which path of the package it was
+    taken for: the path, the path and that of its source for a rename, or nothing for a file that
+    was left out. It is kept because names are told by what is on disk, and that changes.
+    ``requires`` is what was known to be required, ``adhoc`` is true for a diff of no catalog.
     """
 
     id: str
     text: bytes
     wanted: str = "in"
     requires: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    skip_outside: bool = False
+    places: tuple[tuple[str, ...], ...] = ()
     adhoc: bool = False
 
 
@@ -44,8 +45,7 @@ def dump(entries: Sequence[Entry]) -> bytes:
             "wanted": entry.wanted,
             **_encode(entry.text),
             "requires": list(entry.requires),
-            "skip": list(entry.skip),
-            "skip_outside": entry.skip_outside,
+            "places": [list(place) for place in entry.places],
             "adhoc": entry.adhoc,
         }
         for entry in entries
@@ -83,8 +83,7 @@ def _entry(item: dict[str, object]) -> Entry:
         text=_decode(item),
         wanted=_text(item["wanted"]),
         requires=_texts(item.get("requires", [])),
-        skip=_texts(item.get("skip", [])),
-        skip_outside=_flag(item.get("skip_outside", False)),
+        places=tuple(_texts(place) for place in _list(item.get("places", []))),
         adhoc=_flag(item.get("adhoc", False)),
     )
     if not entry.id:
@@ -130,6 +129,10 @@ def _text(value: object) -> str:
 
 
 def _texts(value: object) -> tuple[str, ...]:
+    return tuple(_text(item) for item in _list(value))
+
+
+def _list(value: object) -> list[object]:
     if not isinstance(value, list):
         raise TypeError(f"{value!r} is not a list")
-    return tuple(_text(item) for item in value)
+    return value

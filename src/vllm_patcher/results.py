@@ -182,7 +182,10 @@ def report_on(
         files=files,
         edits=plan.edits,
         hiding=_looked_up(bytecode.hiding, here, patched),
-        shadowing=_looked_up(bytecode.shadowing, here, patched),
+        # A source that a patch took away is not hidden by what the patch put in its place.
+        shadowing=_looked_up(
+            bytecode.shadowing, here, [path for path in patched if plan.target[path] is not None]
+        ),
         passed_over=len(findings) - len(shown),
         wrote=wrote,
         strict=strict,

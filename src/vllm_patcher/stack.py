@@ -31,8 +31,8 @@ class Known:
     """A patch this run knows the text of; two are equal only if they are one object.
 
     ``requires`` holds the ids of all that must be in below it. ``listed`` gives, for a path, the
-    SHA-256 digests (hex) of released files that the text is known to be right for. ``skip`` and
-    ``skip_outside`` say what of the text was left out.
+    SHA-256 digests (hex) of released files that the text is known to be right for. ``places`` says
+    which path each file of the text was taken for, as a receipt keeps it.
     """
 
     def __init__(
@@ -43,16 +43,14 @@ class Known:
         parts: tuple[Part, ...],
         requires: Iterable[str] = (),
         listed: Mapping[str, frozenset[str]] | None = None,
-        skip: Sequence[str] = (),
-        skip_outside: bool = False,
+        places: Sequence[tuple[str, ...]] = (),
     ) -> None:
         self.id = id
         self.text = text
         self.parts = parts
         self.requires = frozenset(requires)
         self.listed = listed or {}
-        self.skip = tuple(skip)
-        self.skip_outside = skip_outside
+        self.places = tuple(places)
 
     @cached_property
     def paths(self) -> tuple[str, ...]:

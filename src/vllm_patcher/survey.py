@@ -22,6 +22,7 @@ from .errors import (
     UnsupportedVersion,
     VllmPatchError,
 )
+from .paths import Part
 from .plan import Situation, situation
 from .record import Record
 from .stack import Known
@@ -30,6 +31,7 @@ from .tree.reading import ReadTree
 
 if TYPE_CHECKING:
     from .catalog import Catalog, Patch, Variant
+    from .diff import Diff
     from .install import Install
     from .receipt import Entry
 
@@ -123,17 +125,19 @@ class _Reader:
                 hint="--assume-version 0.11.0",
             )
         entries = self._entries()
+        # First, since a receipt knows which paths its diffs were taken for.
+        listed = [self._entry(entry) for entry in entries]
         asked = {patch.id: self._ask(patch) for patch in catalogs.order(self.catalog.patches)}
         of_catalog = tuple(asked)
-        listed = [self._entry(entry) for entry in entries]
         named = self._names(asked, listed)
         self._check_twins()
+        series = tuple(dict.fromkeys([*of_catalog, *(entry.id for entry in entries), *named]))
         here = situation(
             current={path: self.package.read(path) for item in self.known for path in item.paths},
-            known=self.known,
+            known=sorted(self.known, key=lambda item: series.index(item.id)),
             receipt=listed,
             wanted={entry.id: entry.wanted for entry in entries},
-            series=tuple(dict.fromkeys([*of_catalog, *(entry.id for entry in entries), *named])),
+            series=series,
             pristine=self._pristine,
         )
         for item in listed:
@@ -247,31 +251,33 @@ class _Reader:
         requires: Iterable[str] = (),
         skip: Sequence[str] = (),
         skip_outside: bool = False,
-        from_receipt: bool = False,
+        places: Sequence[tuple[str, ...]] = (),
     ) -> Known:
         """Parse a text once; the same id and text is the same object."""
         for known in self.known:
             if known.id == name and known.text == text:
                 return known
         parsed = diff.parse(text, name=where or name)
-        resolved = paths.resolve(
-            parsed,
-            name=where or name,
-            exists=self._exists,
-            skip=skip,
-            skip_outside=skip_outside,
-        )
-        if not from_receipt:  # it was said when that was applied
+        if len(places) == len(parsed.files):
+            parts = _parts_at(parsed, places)
+        else:
+            resolved = paths.resolve(
+                parsed,
+                name=where or name,
+                exists=self._exists,
+                skip=skip,
+                skip_outside=skip_outside,
+            )
+            parts = resolved.parts
             outside = [f"{path} is outside the package, left out" for path in resolved.skipped]
             self.notes += [f"{name}: {note}" for note in (*parsed.notes, *outside)]
-        files = dict.fromkeys(path for part in resolved.parts for path in (part.path, part.source))
+        files = dict.fromkeys(path for part in parts for path in (part.path, part.source))
         known = Known(
             id=name,
             text=text,
-            parts=resolved.parts,
+            parts=parts,
             requires=requires,
-            skip=skip,
-            skip_outside=skip_outside,
+            places=_places(parsed, parts),
             listed={
                 path: self.catalog.lock.before(name, path) for path in files if path is not None
             },
@@ -285,9 +291,7 @@ class _Reader:
             entry.text,
             where=f"receipt: {entry.id}",
             requires=entry.requires,
-            skip=entry.skip,
-            skip_outside=entry.skip_outside,
-            from_receipt=True,
+            places=entry.places,
         )
 
     def _names(self, asked: dict[str, Asked], listed: Sequence[Known]) -> list[str]:
@@ -367,6 +371,28 @@ def _closures(patches: Iterable[Patch]) -> dict[str, frozenset[str]]:
             needs |= closures[name]
         closures[patch.id] = frozenset(needs)
     return closures
+
+
+def _parts_at(parsed: Diff, places: Sequence[tuple[str, ...]]) -> tuple[Part, ...]:
+    """The parts of a diff that was applied before, at the places it was applied to."""
+    return tuple(
+        Part(path=place[0], source=place[1] if len(place) > 1 else None, diff=file)
+        for file, place in zip(parsed.files, places, strict=True)
+        if place
+    )
+
+
+def _places(parsed: Diff, parts: Sequence[Part]) -> list[tuple[str, ...]]:
+    """What a receipt keeps of where the parts of a diff went; see :class:`receipt.Entry`."""
+    places: list[tuple[str, ...]] = []
+    rest = list(reversed(parts))
+    for file in parsed.files:
+        if rest and rest[-1].diff is file:
+            part = rest.pop()
+            places.append((part.path,) if part.source is None else (part.path, part.source))
+        else:
+            places.append(())
+    return places
 
 
 def _lines(error: VllmPatchError) -> list[str]:

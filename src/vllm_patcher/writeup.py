@@ -80,8 +80,7 @@ def _entry(here: Survey, patch: Known, wanted: str) -> Entry:
         text=patch.text,
         wanted=wanted,
         requires=tuple(sorted(patch.requires)),
-        skip=patch.skip,
-        skip_outside=patch.skip_outside,
+        places=patch.places,
         adhoc=adhoc.get((patch.id, patch.text), patch.id in here.adhoc),
     )
 

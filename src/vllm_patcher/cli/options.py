@@ -137,6 +137,9 @@ class Common(Value):
             raise click.UsageError("--site-packages goes with one --python at most")
         if patches and (self.kinds or self.cves):
             raise click.UsageError("--kind and --cve choose patches; name none besides")
+        if "" in (*patches, *self.catalogs, *self.pythons, self.site_packages):
+            # An unset variable in a script; the current folder would be taken for it.
+            raise click.UsageError("a value is empty")
         items = _items(patches, self.name)
         return [
             Request(

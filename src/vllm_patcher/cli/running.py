@@ -7,6 +7,7 @@ next from its turn, and the worst exit code counts.
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +17,7 @@ from vllm_patcher.errors import UnknownPatch, VllmPatchError
 from .shell import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from vllm_patcher.results import Report
     from vllm_patcher.survey import Request
@@ -48,11 +49,12 @@ def each(
         rendered = _rendered(result, backwards=diff == "backwards") if diff else None
         failed = call.verb == "verify" and not result.ok
         hint = call.replaced(python=request.python).hint
-        if output.json:
-            from vllm_patcher import document
+        with _told_to_the_end(wrote=result.wrote):
+            if output.json:
+                from vllm_patcher import document
 
-            output.document(document.of_report(call.verb, result, hint=hint, diff=rendered))
-        else:
+                output.document(document.of_report(call.verb, result, hint=hint, diff=rendered))
+                return EXIT_FAILED if failed else EXIT_OK
             _print_notes(output, result)
             if text:
                 _print_text(output, result)
@@ -63,6 +65,21 @@ def each(
         return EXIT_FAILED if failed else EXIT_OK
 
     return output.ending(guarded(call, output, one), changed=changed)
+
+
+@contextmanager
+def _told_to_the_end(*, wrote: bool) -> Iterator[None]:
+    """Keep Ctrl-C from ending a run as "interrupted" whose change is made and stays."""
+    if not wrote:
+        yield
+        return
+    import signal
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _print_notes(output: Output, result: Report) -> None:
