@@ -176,14 +176,17 @@ def test_only_a_newline_ends_a_line() -> None:
         pytest.param(NAMES.replace(b"\n", b"\r\n") + HUNK, id="CR behind the names"),
         pytest.param(PLAIN.replace(b"@@\n", b"@@ \r\n"), id="CR behind the hunk header"),
         pytest.param(b"---\n" + PLAIN, id="rule before the names"),
+        pytest.param(GIT + b"index 12ab..34cd 100644\r\n" + PLAIN, id="CR behind git's lines"),
         pytest.param(b"--- a/vllm/x.py\n" + PLAIN, id="name without a partner"),
         pytest.param(PLAIN + b"\n \n\t\n\x0c\n", id="white-space-only leftovers"),
         pytest.param(PLAIN + b"-- \n2.39.5\n\n", id="signature"),
         pytest.param(PLAIN + b"--\n2.39.5\n", id="signature without its blank"),
         pytest.param(PLAIN + b"-- \r\n2.39.5\r\n", id="signature with CR"),
-        pytest.param(PLAIN + b"Thanks,\n- me\n+ you\n++++\n", id="prose behind"),
+        pytest.param(PLAIN + b"Thanks,\n  me\n* you\n=======\n", id="prose behind"),
+        pytest.param(PLAIN + b"-- \nMe\n- and\n+ you\n", id="list behind a signature"),
         pytest.param(b"Hi\n+++ see below\n--- \n - x\n" + PLAIN, id="prose before"),
-        pytest.param(b"diff --git a/x b/x\nis how it begins\n" + PLAIN, id="git's line in prose"),
+        pytest.param(b"Use diff --git a/x b/x, or 6c6\n" + PLAIN, id="git's line within prose"),
+        pytest.param(b"6c6\nOnly in spring\n@ home - @@ +\n" + PLAIN, id="nearly another kind"),
         pytest.param(b"*** Note\nof mine\n" + PLAIN, id="stars in prose"),
         pytest.param(b"Title\n=======\n" + PLAIN, id="underlined in prose"),
         pytest.param(b"@@\n" + PLAIN, id="at signs in prose"),
@@ -384,6 +387,31 @@ def test_change(data: bytes, change: str, names: tuple[bytes | None, bytes | Non
     assert file.reversed().change == opposite
 
 
+@pytest.mark.parametrize("lone", [b"---\n", b"---\r\n", b"--- \n", b"--- a/vllm/x.py\n"])
+@pytest.mark.parametrize("header", [b"", GIT])
+def test_a_lone_rule_right_behind_a_hunk_belongs_to_no_hunk(lone: bytes, header: bytes) -> None:
+    first, second = read(PLAIN + lone + header + PLAIN).files
+    assert first.hunks[0].old == second.hunks[0].old == (b"a\n", b"b\n", b"d\n")
+
+
+def test_but_a_line_that_is_no_rule_does_where_no_header_follows() -> None:
+    assert lines_of(refusal(PLAIN + b"--- a/vllm/x.py\nBye\n")) == [8]
+
+
+def test_a_carriage_return_is_no_part_of_what_gits_lines_say() -> None:
+    move = b"similarity index 100%\nrename from vllm/x.py\nrename to vllm/y.py\n"
+    text = b"diff --git a/vllm/x.py b/vllm/y.py\n" + move
+    file = only(text.replace(b"\n", b"\r\n"))
+    assert file == only(text)
+    assert (file.old_name, file.new_name) == (b"a/vllm/x.py", b"b/vllm/y.py")
+    file = only((GIT + b"index 12ab..34cd 100755\n").replace(b"\n", b"\r\n") + PLAIN)
+    assert (file.old_blob, file.new_blob) == ("12ab", "34cd")
+    made = only((GIT + b"new file mode 100644\n").replace(b"\n", b"\r\n"))
+    assert (made.change, made.new_name) == ("create", b"b/vllm/x.py")
+    with pytest.raises(UnsafePath):
+        read((GIT + b"new file mode 120000\n").replace(b"\n", b"\r\n"))
+
+
 @pytest.mark.parametrize(
     ("data", "names"),
     [
@@ -516,7 +544,10 @@ def test_broken_quotes(raw: bytes) -> None:
         ),
         pytest.param(b"Hello\n- a\n+ b\n", 1, "no diff", id="prose"),
         pytest.param(PLAIN.decode().encode("utf-16"), 1, "UTF-16", id="UTF-16"),
-        pytest.param(b"1c1\n< a\n---\n> b\n", 1, "no diff", id="normal diff"),
+        pytest.param(b"1c1\n< a\n---\n> b\n", 1, "of a normal diff", id="normal diff"),
+        pytest.param(
+            b"diff --git a/x b/x\nis how it begins\n" + PLAIN, 1, "damaged header", id="git's line"
+        ),
         pytest.param(PLAIN + b"@@ -3 +3 @@\n-d\n+e\n", 8, "overlaps that of line 3", id="overlap"),
         pytest.param(
             NAMES + HUNK.replace(b"1,3", b"9,3") + HUNK, 8, "before the one above", id="disorder"
@@ -582,6 +613,21 @@ def test_broken_quotes(raw: bytes) -> None:
         pytest.param(b'--- "a\\000b"\n+++ a\n' + HUNK, 1, "NUL", id="quoted NUL"),
         pytest.param(b'--- "a\n+++ a\n' + HUNK, 1, "quotes", id="open quotes"),
         pytest.param(
+            b"--- " + b"x" * 9000 + b"\n+++ a\n" + HUNK, 1, "a name of 9000 bytes", id="long name"
+        ),
+        pytest.param(
+            b"diff --git " + b"x" * 4500 + b" " + b"x" * 4500 + b"\nnew file mode 100644\n",
+            1,
+            "a name of 9001 bytes",
+            id="long names of git",
+        ),
+        pytest.param(
+            b"diff --git a/x b/y\nrename from x\nrename to " + b"y" * 9000 + b"\n",
+            1,
+            "a name of 9000 bytes",
+            id="rename to a long name",
+        ),
+        pytest.param(
             b"diff --git a/a b/b c\nnew file mode 100644\n", 1, "no name", id="names in one"
         ),
         pytest.param(
@@ -637,6 +683,96 @@ def test_refused(data: bytes, line: int, words: str) -> None:
     assert any(fact.startswith(f"x.patch:{line}: ") and words in fact for fact in error.facts), (
         error.facts
     )
+
+
+SECOND = b"@@ -38,7 +38,7 @@\n"
+CHANGE = b"-a\n+b\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"@ -38,7 +38,7 @\n", b"@@-38,7 +38,7 @@\n", b"@@ 38,7 +38,7 @@\n"),
+        *(quote + SECOND for quote in (b"> ", b"# ", b"\t", b" ", b"| ", b"> > ", b"JB> ", b"12:")),
+        b"\x1b[36m" + SECOND,
+        *(quote + SECOND for quote in (b"\xc2\xa0", b"\xef\xbb\xbf", b"\xe2\x80\x8b")),
+    ],
+)
+@pytest.mark.parametrize("prose", [b"", b"Foo\n", b"-- \n2.39.5\n"])
+def test_a_damaged_or_quoted_hunk_is_never_dropped(prose: bytes, line: bytes) -> None:
+    wanted = f"x.patch:{8 + prose.count(10)}: found "
+    for data in (PLAIN + prose + line + CHANGE, PLAIN + prose + line):
+        assert refusal(data).facts[0].startswith(wanted)
+    assert lines_of(refusal(line + PLAIN)) == [1]
+
+
+@pytest.mark.parametrize("quote", [b"> ", b"\t", b"| ", b"\xc2\xa0", b"  ", b"# ", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        NAMES,
+        PLAIN,
+        GIT + PLAIN,
+        GIT + b"new file mode 100644\n",
+        b"new file mode 100644\nindex 0000000..e69de29\n",
+        b"Binary files a/x and b/x differ\n",
+        b"*** 1,2 ****\n! a\n",
+        b"6c6\n< a\n---\n> b\n",
+        b"Only in b/vllm: new.py\n",
+        b"GIT binary patch\nliteral 3\n",
+    ],
+)
+def test_a_quoted_part_is_never_dropped(quote: bytes, part: bytes) -> None:
+    quoted = b"".join(quote + line for line in part.splitlines(keepends=True))
+    assert refusal(PLAIN + quoted).facts[0].startswith("x.patch:8: found ")
+    assert lines_of(refusal(b"Hi\n" + quoted + b"Bye\n" + PLAIN))[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (b"Only in b/vllm: new.py\n", "diff -N"),
+        (b"6c6\n< a\n---\n> b\n", "of a normal diff"),
+        (b"6a7,8\r\n> a\r\n> b\r\n", "of a normal diff"),
+        (b"GIT binary patch\nliteral 3\n", "expected the 'diff --git' line"),
+        (b"deleted file mode 100644\nindex e69de29..0000000\n", "damaged header"),
+        (b"similarity index 100%\nrename from x\nrename to y\n", "damaged header"),
+    ],
+)
+def test_parts_of_another_kind_are_never_dropped(part: bytes, words: str) -> None:
+    for data, line in ((PLAIN + part, 8), (PLAIN + b"Bye\n" + part, 9), (part + PLAIN, 1)):
+        fact = refusal(data).facts[0]
+        assert fact.startswith(f"x.patch:{line}: found ")
+        assert words in fact
+
+
+@pytest.mark.parametrize("line", [b"-e\n", b"+e\n", b"- me\n", b"\\ No\n"])
+@pytest.mark.parametrize("prose", [b"x7 = 7\n", b"Thanks,\n\n", b"Bye\n--\n", b"From me\n"])
+def test_prose_does_not_free_the_lines_behind_a_hunk(prose: bytes, line: bytes) -> None:
+    error = refusal(PLAIN + prose + line)
+    assert lines_of(error) == [8 + prose.count(10)]
+    assert "expected no more lines of the hunk above" in error.facts[0]
+    assert lines_of(refusal(GIT + b"new file mode 100644\n" + prose + line))
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"-- \n2.39.5\n\n",
+        b"-- \r\n2.39.5\r\n",
+        b"\nFrom 12ab34cd Mon Sep 17 00:00:00 2001\nSubject: x\n\n",
+        b"\nbye\nFrom me@here Thu Jan  1 10:00:00 2024\n",
+        b"# HG changeset patch\n# User me\n",
+    ],
+)
+def test_a_series_may_have_lists_in_its_messages(begin: bytes) -> None:
+    body = b"- one\n+ two\n---\n x | 2 +-\n 1 file changed\n\n"
+    assert len(read(b"Hi\n" + body + PLAIN + begin + body + GIT + PLAIN + begin).files) == 2
+
+
+def test_a_log_of_several_commits_is_read() -> None:
+    commit = b"commit 12ab\nAuthor: me\n\n    Title\n\n    - one\n---\n x | 2 +-\n\n"
+    assert len(read((commit + GIT + PLAIN + b"\n") * 2).files) == 2
 
 
 @pytest.mark.parametrize(

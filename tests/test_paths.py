@@ -151,6 +151,40 @@ def test_prefixes_of_git() -> None:
     assert paths(part("w/envs.py", "w/envs.py"), files=["w/envs.py"]) == ["w/envs.py"]
 
 
+@pytest.mark.parametrize("name", ["tests/vllm/envs.py", "x/docs/y/vllm/new.py", ".x/vllm/x.py"])
+def test_a_folder_beside_the_package_is_outside_whatever_is_in_it(name: str) -> None:
+    for text in (same(name), create(name), part(f"../{name}", f"../{name}")):
+        assert "touches no file" in refused(text).what
+        assert run(text + same("vllm/envs.py")).skipped == (
+            ("../" if "../" in text else "") + name,
+        )
+    assert paths(part(f"/{name}", f"/{name}")) == [name.rpartition("vllm/")[2]]
+
+
+def test_one_folder_of_several_is_the_package() -> None:
+    text = same("vllm/envs.py") + create("tools/vllm/gen.py")
+    assert refused(text).facts == ("x.patch:6: tools/vllm/gen.py is outside the package",)
+    found = run(text, skip_outside=True)
+    assert [each.path for each in found.parts] == ["envs.py"]
+    assert found.skipped == ("tools/vllm/gen.py",)
+    # Most existing files count, then the shortest.
+    text = same("x/vllm/envs.py", "x/vllm/engine/llm_engine.py", "vllm/benchmarks/serve.py")
+    assert refused(text).facts == ("x.patch:11: vllm/benchmarks/serve.py is outside the package",)
+    text = create("y/x/vllm/new.py") + create("x/vllm/new.py")
+    assert refused(text).facts == ("x.patch:1: y/x/vllm/new.py is outside the package",)
+
+
+def test_sides_with_a_folder_each() -> None:
+    pairs = [(f"old/vllm/{name}", f"new/src/vllm/{name}") for name in PACKAGE]
+    text = "".join(part(old, new) for old, new in pairs)
+    text += part(ABSENT, "new/src/vllm/new.py") + part("old/vllm/gone.py", ABSENT)
+    assert paths(text) == [*PACKAGE, "new.py", "gone.py"]
+    assert "outside" in refused(text + part(ABSENT, "tools/vllm/new.py")).what
+    # Without a file that has both, the sides are not of one tree.
+    text = part("old/vllm/envs.py", ABSENT) + part(ABSENT, "tools/vllm/new.py")
+    assert refused(text).facts == ("x.patch:5: tools/vllm/new.py is outside the package",)
+
+
 # Two names
 
 
@@ -345,8 +379,28 @@ def test_many_problems_are_cut() -> None:
     assert len(error.facts) == 51
 
 
-def test_bytes_that_are_no_text_survive() -> None:
-    assert paths(same("vllm/\udce9.py")) == ["\udce9.py"]
+def test_names_in_the_package_must_be_text() -> None:
+    odd = "vllm/\udce9.py"
+    for text in (same(odd), create(odd), rename("vllm/envs.py", odd)):
+        error = refused(same("vllm/envs.py") + text)
+        assert "is not UTF-8" in error.facts[0]
+    assert "is not UTF-8" in refused(same("envs.py", "\udce9.py")).facts[0]
+    assert run(same("vllm/envs.py", "tests/\udce9.py")).skipped
+    assert paths(same("vllm/caf\u00e9.py")) == ["caf\u00e9.py"]
+
+
+@pytest.mark.parametrize("folder", ["vllm/", "", "x/site-packages/vllm/"])
+def test_the_package_keeps_the_file_by_which_it_is_found(folder: str) -> None:
+    files = [*PACKAGE, "__init__.py", "v1/__init__.py"]
+    finder = f"{folder}__init__.py"
+    for text in (part(f"a/{finder}", ABSENT), rename(finder, f"{folder}old.py")):
+        with pytest.raises(UnsafePath) as caught:
+            run(same(f"{folder}envs.py") + text, files=files)
+        assert "without which nothing finds the package" in caught.value.facts[0]
+        assert "takes away" in caught.value.what
+    other = f"{folder}v1/__init__.py"
+    assert paths(part(f"a/{other}", ABSENT), files=files) == ["v1/__init__.py"]
+    assert paths(same(finder), files=files) == ["__init__.py"]
 
 
 names = st.lists(

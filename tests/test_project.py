@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -58,7 +59,7 @@ LAYERS = (
     ("cli",),
     ("__init__", "__main__"),
 )
-INSIDE_DIFF = ("names", "block", "header", "parts", "scan", "__init__")
+INSIDE_DIFF = ("names", "block", "header", "parts", "stray", "scan", "__init__")
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 
 ONLY = {
@@ -276,7 +277,28 @@ def test_runtime_dependencies_are_these_four() -> None:
 def test_nothing_is_bounded_from_above() -> None:
     for text in PYPROJECT["project"]["dependencies"]:
         assert {one.operator for one in Requirement(text).specifier} == {">="}, text
-    assert re.fullmatch(r">=3\.\d+", PYPROJECT["project"]["requires-python"])
+
+
+def test_the_lower_bounds_are_those_that_are_tested() -> None:
+    requirements = map(Requirement, PYPROJECT["project"]["dependencies"])
+    bounds = {one.name: str(one.specifier) for one in requirements}
+    assert bounds["unidiff"] == ">=0.7.5"
+    assert f"unidiff{bounds['unidiff'].replace('>=', '==')}" in set(lowest())
+    assert PYPROJECT["project"]["requires-python"] == ">=3.10"
+    assert PYPROJECT["tool"]["mypy"]["python_version"] == "3.10"
+
+
+def test_the_licence_of_what_the_diffs_quote_is_told() -> None:
+    assert PYPROJECT["project"]["license"] == "Apache-2.0"
+    assert PYPROJECT["project"]["license-files"] == ["LICENSE", "NOTICE"]
+    licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License" in licence
+    assert "Version 2.0" in licence
+    notice = " ".join((ROOT / "NOTICE").read_text(encoding="utf-8").split())
+    told = notice.partition("The diffs under patches/")[2]
+    assert "quote lines of it" in told
+    assert "Copyright contributors to the vLLM project" in told
+    assert "are licensed under the Apache License, Version 2.0" in told
 
 
 def test_vllm_is_an_extra_and_nothing_more() -> None:
@@ -387,6 +409,84 @@ def test_the_demo_fails_at_an_unexpected_exit_code(
 
     monkeypatch.setattr(demo, "story", story)
     assert demo.main() == (1 if told else 0)
+
+
+STORY = [
+    ("where", 0),
+    ("list", 0),
+    ("verify", 1),
+    ("verify --probe", 1),
+    ("apply", 0),
+    ("verify", 0),
+    ("verify --probe", 0),
+    ("diff", 0),
+    ("revert", 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("digests", "told"),
+    [
+        ("released patched released", ""),
+        ("patched", "that is not the released file"),
+        ("released released", "the file has not changed"),
+        ("released patched patched", "that is not the released file"),
+    ],
+)
+def test_the_demo_tells_the_whole_story(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], digests: str, told: str
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import demo
+
+    done: list[tuple[str, int]] = []
+    found = iter([demo.PRISTINE if word == "released" else "0" * 64 for word in digests.split()])
+
+    def run(_place: object, program: str, *words: str, expect: int = 0, why: str = "") -> None:
+        assert program == "vllm-patch"
+        assert bool(why) is bool(expect)
+        done.append((" ".join(words), expect))
+
+    monkeypatch.setattr(demo, "make_place", lambda name: demo.Place(folder=name, site=name))
+    monkeypatch.setattr(demo, "sha256", lambda _path: next(found))
+    monkeypatch.setattr(demo, "run", run)
+    assert demo.main() == (1 if told else 0)
+    assert done == (STORY if not told else STORY[: len(done)])
+    assert told in capsys.readouterr().err
+    assert not list(found)
+
+
+def recipe(target: str, folder: Path) -> str:
+    """Return what make would run for a target in a checkout without an environment."""
+    if shutil.which("make") is None:
+        pytest.skip("no make here")
+    environment = {key: value for key, value in os.environ.items() if "MAKE" not in key}
+    ours = (f"PYTHON={sys.executable}", f"VENV={folder / 'venv'}", "ARGS=")
+    command = ["make", "-n", target, *ours]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+LINT = ("-m ruff check src tests", "-m ruff format --check src tests", "-m mypy\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "runs", "runs_not"),
+    [
+        ("test", (*LINT, "-m pytest ", '-m "not slow"'), ("demo.py",)),
+        ("test-all", (*LINT, "-m pytest "), ("slow", "demo.py")),
+        ("demo", ("scripts/demo.py\n",), ("pytest", "ruff")),
+    ],
+)
+def test_make_runs_all_that_it_says(
+    tmp_path: Path, target: str, runs: tuple[str, ...], runs_not: tuple[str, ...]
+) -> None:
+    told = recipe(target, tmp_path)
+    assert [part for part in runs if part not in told] == []
+    assert [part for part in runs_not if part in told] == []
+    assert not (tmp_path / "venv").exists()
 
 
 @pytest.mark.wheels

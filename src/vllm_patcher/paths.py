@@ -16,8 +16,10 @@ from .diff import Diff, FileDiff, show
 from .errors import InvalidPatch, UnsafePath
 
 _PACKAGE = "vllm"
+_FINDER = "__init__.py"
 _PREFIXES = frozenset("abciow12")
 _OUTSIDE_FOLDERS = frozenset({"tests", "docs", "examples", "benchmarks"})
+_SITE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _MOST_ROOTS = 8
 """More components called vllm than this in one name are not looked at."""
 _DEEPEST = 64
@@ -59,8 +61,8 @@ def resolve(
     or ``b/``; what they match is left out. Names outside the package are left out if they are
     tests, docs, examples, benchmarks or in a dot-folder, all others only if ``skip_outside``.
 
-    Raise UnsafePath if a name leads out of the package, else InvalidPatch, with one fact for
-    each part that can't be had.
+    Raise UnsafePath if a name leads out of the package or its ``__init__.py`` would be gone,
+    else InvalidPatch, with one fact for each part that can't be had.
     """
     patterns = [pattern.split("/") for pattern in skip]
     layout = _Layout(diff.files, exists)
@@ -89,10 +91,13 @@ class _Problem(Value):
     text: str
     unsafe: bool = False
     outside: bool = False
+    vital: bool = False
 
 
 def _refusal(problems: Sequence[_Problem], *, name: str) -> InvalidPatch | UnsafePath:
     facts = _shortened([f"{name}:{problem.line}: {problem.text}" for problem in problems], name)
+    if any(problem.vital for problem in problems):
+        return UnsafePath(f"{name} takes away what the package can't be without", facts=facts)
     if any(problem.unsafe for problem in problems):
         return UnsafePath(f"{name} has names that lead out of the package", facts=facts)
     if all(problem.outside for problem in problems):
@@ -108,9 +113,13 @@ def _shortened(facts: Sequence[str], name: str) -> list[str]:
 
 
 class _Name:
-    """One name of a diff, taken apart."""
+    """One name of a diff, taken apart.
 
-    __slots__ = ("absolute", "climbs", "parts", "roots", "shown", "unsafe")
+    ``roots`` are the places of components that may be the package's folder; ``beside`` tells
+    that all such components are in a folder for tests, docs or the like.
+    """
+
+    __slots__ = ("absolute", "beside", "climbs", "parts", "roots", "shown", "unsafe")
 
     def __init__(self, raw: bytes, *, git: bool) -> None:
         parts = raw.decode("utf-8", "surrogateescape").split("/")
@@ -126,8 +135,9 @@ class _Name:
         self.parts = tuple(parts)
         self.shown = show("/".join(parts).encode("utf-8", "surrogateescape"), longest=200)[1:-1]
         at = [place for place, part in enumerate(parts[:-1]) if part == _PACKAGE]
-        self.roots = tuple(at[:_MOST_ROOTS])
-        self.climbs = ".." in parts[up:] or (up > 0 and not self.roots)
+        self.roots = tuple(at if self.absolute else _not_beside(parts, at, up))[:_MOST_ROOTS]
+        self.beside = bool(at) and not self.roots
+        self.climbs = ".." in parts[up:] or (up > 0 and not at)
         self.unsafe = self.climbs or (self.absolute and not self.roots)
 
     def root(self, place: int) -> tuple[str, ...]:
@@ -137,6 +147,19 @@ class _Name:
     def below(self, place: int) -> str:
         """The package-relative path if the component at ``place`` is the package's folder."""
         return "/".join(self.parts[place + 1 :])
+
+
+def _not_beside(parts: Sequence[str], at: Iterable[int], up: int) -> Iterable[int]:
+    """Leave out the places that are in a folder for tests, docs or the like, or in a dot-folder.
+
+    An environment is often in a dot-folder, so there the folder of its packages counts.
+    """
+    below = range(up, len(parts))
+    plain = next((each for each in below if parts[each] in _OUTSIDE_FOLDERS), len(parts))
+    hidden = next((each for each in below if parts[each].startswith(".")), len(parts))
+    for place in at:
+        if place < plain and (place < hidden or parts[place - 1] in _SITE_FOLDERS):
+            yield place
 
 
 class _Layout:
@@ -150,11 +173,12 @@ class _Layout:
         self.exists = exists
         self._names: dict[tuple[bytes, bool], _Name] = {}
         names = [name for file in files for name in self.names(file)]
-        self.anchored = any(name.roots for name in names)
+        self.anchored = any(name.roots or name.beside for name in names)
         self._weights = self._weigh(names)
         self._rejected: set[tuple[str, ...]] = set()
         self.roots: set[tuple[str, ...]] = set()
         self._choose(names)
+        self._keep_one(files)
         self.proven = not self.anchored and any(
             exists("/".join(name.parts)) for name in names if not name.unsafe
         )
@@ -190,6 +214,33 @@ class _Layout:
         self.roots -= self._rejected
         self.roots -= {root for root in self.roots if self._is_in_outside_folder(root)}
 
+    def _keep_one(self, files: Iterable[FileDiff]) -> None:
+        """Keep the root of most existing files, and the other side's if each side has but one.
+
+        ``diff -r OLD NEW`` gives each side a root of its own; any more are other folders that
+        happen to be called like the package.
+        """
+        if not self.roots:
+            return
+        pairs = {
+            (self._root(file, file.old_name), self._root(file, file.new_name), file.change)
+            for file in files
+        }
+        old, new = ({pair[side] for pair in pairs} - {None} for side in (0, 1))
+        if len(old) == len(new) == 1 and any(
+            None not in pair and pair[2] != "rename" for pair in pairs
+        ):
+            return
+        best = min(self.roots, key=lambda root: (-self._weights[root], len(root), root))
+        self.roots = {best}
+
+    def _root(self, file: FileDiff, raw: bytes | None) -> tuple[str, ...] | None:
+        if raw is None:
+            return None
+        name = self._name(raw, git=file.git)
+        roots = (name.root(place) for place in reversed(name.roots))
+        return next((root for root in roots if root in self.roots), None)
+
     def _heaviest(self, name: _Name) -> int:
         # Without evidence the last: a checkout of vllm in a folder vllm is common, a folder
         # vllm in the package is not.
@@ -216,6 +267,8 @@ class _Layout:
 
         What counts is the folder beside the package's own.
         """
+        if name.beside:
+            return True
         parts = name.parts
         known = [0, *(length for length in _lengths(parts) if parts[:length] in self.roots)]
         rest = parts[known[-1] :]
@@ -247,9 +300,26 @@ def _resolve_file(
     if file.binary:
         return _Problem(line=file.line, text=f"{names[0].shown} is binary, expected lines of text")
     paths = [path for name in inside if (path := layout.path(name)) is not None]
+    if not all(_is_text(path) for path in paths):
+        # RECORD is UTF-8: with such a name in it pip and uv could not read it any more.
+        return _Problem(line=file.line, text=f"{names[0].shown} is not UTF-8")
     if file.change == "rename":
-        return _renamed(file, names, paths, layout)
-    return _single(file, names, list(dict.fromkeys(paths)), layout)
+        return _vital(_renamed(file, names, paths, layout))
+    return _vital(_single(file, names, list(dict.fromkeys(paths)), layout))
+
+
+def _is_text(path: str) -> bool:
+    return not any("\ud800" <= sign <= "\udfff" for sign in path)
+
+
+def _vital(part: Part | _Problem) -> Part | _Problem:
+    """Refuse to take away the file by which the package is found."""
+    if isinstance(part, Part) and part.diff.change in ("delete", "rename"):
+        gone = part.path if part.source is None else part.source
+        if gone == _FINDER:
+            text = f"{_PACKAGE}/{_FINDER} would be gone, without which nothing finds the package"
+            return _Problem(line=part.diff.line, text=text, unsafe=True, vital=True)
+    return part
 
 
 def _is_stray(file: FileDiff, inside: Sequence[_Name], layout: _Layout) -> bool:

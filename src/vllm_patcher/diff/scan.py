@@ -2,9 +2,10 @@
 
 A ``---``/``+++``/``@@`` triple or a ``diff --git`` header that something follows is a part;
 the rest is prose. No line is left out in silence: one that could belong to a hunk is either in
-a :class:`Block` or in a :class:`Problem`. A Block's body is normalised, so every line begins
-with its sign, ends in a newline and is counted by the header. Time and memory are linear in the
-bytes given, whatever numbers the headers claim.
+a :class:`Block` or in a :class:`Problem`, and prose alone does not make the lines behind a hunk
+free: only a mail's end or beginning and a new part do. A Block's body is normalised, so every
+line begins with its sign, ends in a newline and is counted by the header. Time and memory are
+linear in the bytes given, whatever numbers the headers claim.
 """
 
 from __future__ import annotations
@@ -20,12 +21,22 @@ from .block import Block, Problem, conflict_left_in, read_block
 from .header import Header, is_pair, read_binary, read_git, read_plain
 from .names import show
 from .parts import Section, close
+from .stray import stray
 
 _RULE = re.compile(rb"--(?: |-)?\r?\n")
 _HUNK_SIGNS = b" +-\\"
+_CHANGE_SIGNS = b"+-\\"
 _CONFLICT = re.compile(rb"(?:<{7}|>{7}|\|{7}|={7})(?:[ \r\n])")
 
-_PROSE, _HUNK_DONE, _BROKEN = range(3)
+_MAIL = (
+    rb"From \S{1,200} +[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+    rb"|# HG changeset patch\r?\n"
+)
+"""How a mail of a series begins, and a changeset of Mercurial."""
+
+_PROSE, _HUNK_DONE, _TALK, _SIGNED, _BROKEN = range(5)
+"""Talk is prose behind a hunk, where no signed line may be; it is free again after a signature
+and its text. In a broken hunk nothing more is said."""
 
 
 class Scan(Value):
@@ -95,14 +106,27 @@ class _Scanner:
         return True
 
     def _other(self, line: bytes) -> None:
-        self.at += 1
-        if line.isspace() or self.state == _PROSE:
-            return
-        if line[0] not in _HUNK_SIGNS:
-            self.state = _PROSE
-        elif self.state == _HUNK_DONE:
-            self.at -= 1
+        if self.state != _BROKEN and (text := stray(self.lines, self.at)):
+            self._refuse(text)
+        elif line.isspace():
+            self.at += 1
+        elif self._is_leftover(line):
             self._refuse(f"found {show(line)}, expected no more lines of the hunk above")
+        else:
+            self.at += 1
+            if line[0] not in _HUNK_SIGNS:
+                self._talk(line)
+
+    def _is_leftover(self, line: bytes) -> bool:
+        if self.state == _TALK:
+            return line[0] in _CHANGE_SIGNS
+        return self.state in (_HUNK_DONE, _SIGNED) and line[0] in _HUNK_SIGNS
+
+    def _talk(self, line: bytes) -> None:
+        if self.state not in (_HUNK_DONE, _TALK) or re.match(_MAIL, line):
+            self.state = _PROSE
+        else:
+            self.state = _TALK
 
     def _dash(self, line: bytes) -> bool:
         if is_pair(self.lines, self.at):
@@ -114,6 +138,8 @@ class _Scanner:
         lone = line.startswith(b"--- ") and self._header_follows()
         if lone or _RULE.fullmatch(line):
             self.at += 1
+            if self.state != _BROKEN and line.rstrip(b"\r\n") == b"-- ":
+                self.state = _SIGNED
             return True
         return False
 
@@ -129,8 +155,8 @@ class _Scanner:
             return self._refuse("found a combined diff of a merge, expected one with two sides")
         if not line.startswith(b"diff --git "):
             return False
-        self._open(read_git)
-        return True
+        # One that nothing of git's follows is damaged, which is said like that of a quoted one.
+        return self._open(read_git)
 
     def _binary(self, line: bytes) -> bool:
         if not line.startswith(b"Binary file"):
@@ -145,14 +171,11 @@ class _Scanner:
             self._close()
             return self._refuse(f"found {error.what}, expected the header of a file")
         if header is None:
-            if read is read_git:
-                self.at += 1
-                self.state = _PROSE
             return False
         self._close()
         self.header = header
         self.at += header.length
-        self.state = _PROSE
+        self.state = _TALK
         if header.paired:
             self._expect_hunk()
         return True
@@ -195,7 +218,7 @@ class _Scanner:
         if self.state == _BROKEN or not _CONFLICT.match(line):
             return False
         # In prose a row of seven underlines a heading.
-        if line.startswith(b"=") and self.state == _PROSE:
+        if line.startswith(b"=") and self.state in (_PROSE, _TALK):
             return False
         return self._refuse(f"found the conflict marker {show(line)}, expected a resolved diff")
 
@@ -205,7 +228,7 @@ class _Scanner:
             return self._refuse("found a combined diff of a merge, expected one with two sides")
         if not line.startswith(b"@@"):
             return False
-        if self.header is not None and self.header.paired and self.state != _PROSE:
+        if self.header is not None and self.header.paired and self.state not in (_PROSE, _TALK):
             self._hunk()
             return True
         if line.startswith(b"@@ -"):
