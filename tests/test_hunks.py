@@ -143,7 +143,9 @@ def test_golden_case_is_as_gnu_patch_has_it(path: Path, folder: Path) -> None:
 
 def test_every_reason_has_a_golden_case() -> None:
     reasons = {load(path).refused for path in CASES}
-    assert reasons == {"", "missing", "exists", "differs", "nowhere", "ambiguous"}
+    assert reasons == {
+        "", "missing", "exists", "differs", "nowhere", "ambiguous", "elsewhere",
+    }  # fmt: skip
 
 
 ENDS = (b"", b"\n", b"a", b"a\n", b"b", b"b\n", b"a\nb", b"a\nb\n", b"\na", b"a\n\n", b"a\nc\nb")
@@ -277,6 +279,76 @@ def test_lines_that_share_a_character_are_told_apart(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("vllm_patcher.lines._CHARACTERS", 1)
     body = b"@@ -9,3 +9,3 @@\n a\n-b\n+B\n c\n"
     assert at(b"c\nb\na\na\na\nb\nc\n", body) == (4,)
+
+
+# --- headings ------------------------------------------------------------------------------
+
+
+def function(name: str, last: str = "stop()") -> bytes:
+    return f"def {name}():\n    try:\n        run()\n    finally:\n        {last}\n\n\n".encode()
+
+
+#: The diff of a file that begins with f1 and f2, for the second.
+SECOND = b"""@@ -9,4 +9,4 @@ def f2():
+     try:
+-        run()
++        walk()
+     finally:
+         stop()
+"""
+
+
+def test_a_line_is_not_taken_against_the_heading() -> None:
+    release = function("f0") + function("f1") + function("f2")
+    assert at(release[len(function("f0")) :], SECOND) == (8,)
+    assert at(release, SECOND) == (15,)
+    # A file that the headers were counted in needs no heading.
+    assert at(release, SECOND, trusted=True) == (8,)
+    turned_back = one(SECOND).reversed().hunks
+    found = place(split(release.replace(b"run", b"walk")), turned_back)
+    assert not isinstance(found, Misfit)
+    assert [each.at for each in found] == [15]
+
+
+def test_the_only_place_is_not_taken_against_the_heading() -> None:
+    release = function("f1") + function("f2", "halt()")
+    result = place(split(release), one(SECOND).hunks)
+    assert isinstance(result, Misfit)
+    assert (result.reason, result.number, result.expected) == ("elsewhere", 1, 9)
+    assert result.candidates == (2,)
+    assert at(release, SECOND, trusted=True) == (1,)
+    assert at(release.replace(b"f2", b"f3"), SECOND) == (1,)
+
+
+def test_a_place_deep_in_a_block_is_under_its_heading() -> None:
+    inner = b"def f2():\n    with x:\n\tpass\n" + b"".join(function("k").splitlines(True)[1:])
+    assert at(function("f1") + inner, SECOND) == (10,)
+
+
+def test_a_heading_that_a_hunk_above_renames_still_counts() -> None:
+    renamed = b"@@ -1,3 +1,3 @@\n class A:\n-    def f2():\n+    def f3():\n         x\n"
+    changed = b"@@ -9,3 +9,3 @@ def f2():\n         a\n-        b\n+        B\n         c\n"
+    # What the release has put between is nearer, but no block that the place is in.
+    data = b"""class A:
+    def f2():
+        x
+        def inner():
+            y
+        a
+        b
+        c
+class B:
+    def f2():
+        z
+"""
+    assert at(data, renamed + changed) == (0, 5)
+
+
+def test_of_several_places_those_under_other_headings_are_no_candidates() -> None:
+    twice = function("f2") + b"".join(function("f2").splitlines(keepends=True)[1:])
+    result = place(split(b"top\n" * 2 + twice + function("f1")), one(SECOND).hunks)
+    assert isinstance(result, Misfit)
+    assert (result.reason, result.candidates) == ("ambiguous", (4, 10))
 
 
 # --- properties ----------------------------------------------------------------------------
@@ -560,6 +632,28 @@ def test_many_headings_are_asked() -> None:
             )
         )  # fmt: skip
         lines += [heading + b"\n", *block, *[b"    # %d\n" % number] * 50]
+    result = place(lines, hunks)
+    assert not isinstance(result, Misfit)
+    assert {each.offset for each in result} == {1}
+
+
+def test_ten_thousand_headings_that_are_there() -> None:
+    lines = [b"class A:\n"]
+    hunks = []
+    for number in range(10_000):
+        heading = b"def f%d():" % number
+        lines += [b"    " + heading + b"\n", b"        with x:\n", b"            go()\n"]
+        old = (b"            %d\n" % number, b"            end()\n")
+        hunks.append(
+            Hunk(
+                old_start=len(lines), new_start=len(lines), old=old, new=(old[0],), leading=1,
+                trailing=1, heading=heading, line=1, added=0, removed=1,
+            )
+        )  # fmt: skip
+        lines += old
+    result = place([*lines, b"class B:\n", *lines], hunks)
+    assert isinstance(result, Misfit)
+    assert result.reason == "ambiguous"
     result = place(lines, hunks)
     assert not isinstance(result, Misfit)
     assert {each.offset for each in result} == {1}

@@ -104,6 +104,13 @@ class TestApplied:
         assert (plan.edits, plan.goal, plan.refusals) == ((), (P,), ())
         assert "does the same" in words(plan)
 
+    def test_the_same_diff_under_two_names_in_one_go(self) -> None:
+        here = world(P, known("twin", P.text))
+        plan = here.apply("p", "twin")
+        assert [f.state for f in plan.findings] == [NOT_APPLIED, APPLIED]
+        assert "does the same" in words(plan)
+        assert (plan.goal, here.files) == ((P,), {**BASE, **put(BASE, P)})
+
     @pytest.mark.parametrize("superset_first", [False, True])
     def test_what_a_superset_contains(self, superset_first: bool) -> None:
         both = changing("both", BASE, a=put(BASE, P, Q)["a.py"])
@@ -188,6 +195,11 @@ class TestUpstream:
         assert here.state("gone") == UPSTREAM
         assert "are not there" in words(here.plan("gone"))
 
+    def test_lines_that_are_not_there_show_nothing_without_context(self) -> None:
+        # Taking the deletion back would put its lines wherever the header says.
+        gone = in_a("gone", "@@ -5,2 +4,0 @@\n-other\n-lines\n")
+        assert World(released={"a.py": A}, catalog=[gone]).state("gone") == CONFLICT
+
     def test_beneath_other_patches(self) -> None:
         here = World(released=put(BASE, AB), catalog=[AB, P])
         here.apply("ab", "p")
@@ -200,6 +212,13 @@ class TestUpstream:
         one_more = known("more", b"--- a/vllm/a.py\n+++ b/vllm/a.py\n@@ -4,2 +4,3 @@\n x\n+x\n x\n")
         here = World(released=base, catalog=[one_more])
         assert here.state("more") == NOT_APPLIED
+
+    @pytest.mark.parametrize("record", [True, False])
+    def test_nor_is_what_fits_both_ways_there_when_it_is_to_come_out(self, record: bool) -> None:
+        one_more = in_a("more", "@@ -4,2 +4,3 @@\n x\n+x\n x\n")
+        here = World(released={"a.py": text(*"xxxxxxxxxx")}, catalog=[one_more], record=record)
+        (finding,) = here.plan_revert("more").findings
+        assert finding.state == NOT_APPLIED
 
     def test_what_fits_both_ways_but_for_another_patch_is_in_conflict(self) -> None:
         base: Files = {"a.py": text(*"xxxxxx")}
@@ -215,6 +234,43 @@ class TestUpstream:
         here = World(released=released, catalog=[AB])
         assert here.state("ab") == CONFLICT
         assert "b.py this file has the change already" in words(here.plan("ab"))
+
+    def test_a_deletion_is_not_there_only_if_its_place_is(self) -> None:
+        gone = in_a("gone", "@@ -5,3 +5,2 @@\n add\n-bug()\n flush\n")
+        top = ("1", "2", "3", "4")
+        other = text(*top, "add", "bug(1)", "flush", "8", "add", "flush", "end")
+        assert World(released={"a.py": other}, catalog=[gone]).state("gone") == CONFLICT
+        fixed = text(*top, "add", "flush", "end")
+        assert World(released={"a.py": fixed}, catalog=[gone]).state("gone") == UPSTREAM
+        moved = World(released={"a.py": b"0\n" + fixed}, catalog=[gone])
+        assert moved.state("gone") == CONFLICT
+
+    @pytest.mark.parametrize("first", [True, False])
+    def test_a_deletion_that_moved_with_the_rest_of_the_patch(self, first: bool) -> None:
+        change = {"l5": "new"} if first else {"l35": "new"}
+        both = changing("both", BASE, a=edited(A, l20=None, **change))
+        released = {**BASE, "a.py": b"0\n" + (put(BASE, both)["a.py"] or b"")}
+        assert World(released=released, catalog=[both]).state("both") == UPSTREAM
+
+    def test_a_deletion_under_another_name_above_a_patch_that_moves_it(self) -> None:
+        gone = changing("gone", BASE, a=edited(A, l20=None))
+        again = known("again", gone.text)
+        more = changing("more", BASE, a=edited(A, l5="5\n5 more"))
+        here = World(released=BASE, catalog=[more, gone, again])
+        here.apply("more", "gone")
+        assert (here.state("gone"), here.state("again")) == (APPLIED, APPLIED)
+
+    def test_another_function_that_has_the_change(self) -> None:
+        def function(name: str, *body: str) -> bytes:
+            return text(f"def {name}():", *(f"    {line}" for line in body))
+
+        hunk = "@@ -6,3 +6,4 @@ def f2():\n     a\n     b\n+    fix\n     c\n"
+        patch = in_a("fix", hunk)
+        fixed, faulty = function("f1", "a", "b", "fix", "c"), function("f2", "a", "b", "d", "c")
+        here = World(released={"a.py": fixed + faulty + b"end\n"}, catalog=[patch])
+        assert here.state("fix") == CONFLICT
+        done = fixed + function("f2", "0", "a", "b", "fix", "c") + b"end\n"
+        assert World(released={"a.py": done}, catalog=[patch]).state("fix") == UPSTREAM
 
     @pytest.mark.parametrize("named", [(), ("ab",)])
     def test_it_is_never_reverted(self, named: tuple[str, ...]) -> None:
@@ -467,6 +523,17 @@ class TestConflict:
         assert "more than one place: lines 2, 5" in words(plan)
 
     @pytest.mark.parametrize(
+        ("copies", "says"), [(1, "line 2, which is"), (2, "lines 2, 6, which are")]
+    )
+    def test_a_hunk_under_another_heading(self, copies: int, says: str) -> None:
+        block = ("def f1():", "    x", "    y", "    z")
+        released: Files = {"a.py": text(*block * copies, "def f2():", "    x")}
+        patch = in_a("two", "@@ -6,3 +6,3 @@ def f2():\n     x\n-    y\n+    new\n     z\n")
+        plan = World(released=released, catalog=[patch]).plan("two")
+        assert plan.findings[0].state == CONFLICT
+        assert f"hunk 1 fits only at {says} not under 'def f2():'" in words(plan)
+
+    @pytest.mark.parametrize(
         ("patch", "released", "says"),
         [
             pytest.param(P, {"a.py": None}, "no such file", id="missing"),
@@ -488,6 +555,11 @@ class TestConflict:
         plan = World(released=released, catalog=[patch]).plan(patch.id)
         assert plan.findings[0].state == CONFLICT
         assert says in words(plan)
+
+    def test_a_heading_is_shown_printable(self) -> None:
+        patch = in_a("two", "@@ -6,3 +6,3 @@ f2\x1b[2J\n     x\n-    y\n+    w\n     z\n")
+        released: Files = {"a.py": text("f1", "    x", "    y", "    z", "f2\x1b[2J")}
+        assert "'f2\\u001b[2J'" in words(World(released=released, catalog=[patch]).plan("two"))
 
     def test_where_a_hunk_belongs_to_an_end_of_the_file(self) -> None:
         last = changing("last", BASE, a=A + b"last\n")
@@ -559,7 +631,7 @@ class TestBlocked:
         plan = here.plan("ab", "on-ab")
         assert [f.state for f in plan.findings] == [PARTIAL, BLOCKED]
 
-    @pytest.mark.parametrize("state", sorted(SATISFYING - {APPLIED}))
+    @pytest.mark.parametrize("state", [NOT_NEEDED, PRESENT, UPSTREAM])
     def test_what_satisfies_a_requirement(self, state: str) -> None:
         released = put(BASE, P)
         here = World(released=released, catalog=[P, self.NEEDS], record=state != PRESENT)
@@ -567,6 +639,13 @@ class TestBlocked:
             here.asked["p"] = Asked(id="p", gate=NOT_NEEDED)
         plan = here.plan("p", "needs")
         assert [f.state for f in plan.findings] == [state, NOT_APPLIED]
+
+    def test_a_requirement_that_another_patch_meets(self) -> None:
+        twin = known("twin", P.text)
+        needs = known("needs", self.NEEDS.text, requires=["twin"])
+        plan = world(P, twin, needs, on=(P,)).plan("twin", "needs")
+        assert [f.state for f in plan.findings] == [APPLIED, NOT_APPLIED]
+        assert plan.goal == (P, needs)
 
     def test_a_requirement_that_is_in_and_not_asked_about(self) -> None:
         here = world(P, self.NEEDS, on=(P,))

@@ -383,6 +383,39 @@ def test_taking_off_gives_a_new_tree() -> None:
     assert files == {"x.py": b"b\n"}
 
 
+def test_strictly_lines_come_back_only_at_their_line() -> None:
+    lines = edited(NUMBERS, 10, gone=2)
+    gone = patch("p", join(NUMBERS), join(lines))
+    here, off = {"x.py": join(lines)}, {"x.py": join([b"0\n", *lines])}
+    assert take(here, gone, trusted=False, strict=True) == {"x.py": join(NUMBERS)}
+    assert take(off, gone, trusted=False) == {"x.py": join([b"0\n", *NUMBERS])}
+    assert take(off, gone, trusted=False, strict=True) is None
+    beneath = [patch("other", join(lines), join([b"0\n", *lines]))]
+    assert take(off, gone, trusted=False, beneath=beneath, strict=True) is not None
+
+
+@pytest.mark.parametrize("at", [4, 24])
+def test_strictly_lines_come_back_as_far_off_as_what_the_patch_put_in(at: int) -> None:
+    result = edited(edited(NUMBERS, 14, gone=2), at, b"new\n")
+    gone = patch("p", join(NUMBERS), join(result))
+    off = [b"0\n", *result]
+    back = {"x.py": join([b"0\n", *NUMBERS])}
+    assert take({"x.py": join(off)}, gone, trusted=False, strict=True) == back
+    # One line more between the two, and only the other stands where its header says.
+    between = join(edited(result, result.index(b"21\n" if at > 14 else b"9\n") + 1, b"0\n"))
+    assert take({"x.py": between}, gone, trusted=False) is not None
+    apart = {"x.py": b"0\n" + between if at > 14 else between}
+    assert take(apart, gone, trusted=False, strict=True) is None
+
+
+def test_strictly_a_blank_line_that_was_put_in_tells_nothing() -> None:
+    result = join(edited(NUMBERS, 10, b"\n", gone=2))
+    gone = patch("p", join(NUMBERS), result)
+    assert take({"x.py": result}, gone, trusted=False, strict=True) is not None
+    assert take({"x.py": b"0\n" + result}, gone, trusted=False) is not None
+    assert take({"x.py": b"0\n" + result}, gone, trusted=False, strict=True) is None
+
+
 def test_lines_taken_out_come_back_only_under_trust() -> None:
     new = join(edited(NUMBERS, 10, gone=2))
     gone = patch("p", join(NUMBERS), new, context=0)

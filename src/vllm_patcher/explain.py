@@ -12,6 +12,7 @@ from .hunks import nearest
 from .states import Reason
 
 if TYPE_CHECKING:
+    from .diff import Hunk
     from .hunks import Misfit, Nearest
     from .stack import Known, Problem
 
@@ -30,7 +31,19 @@ def describe(problem: Problem) -> Reason:
         places = ", ".join(str(line) for line in misfit.candidates[:8])
         what = f"hunk {misfit.number} fits at more than one place: lines {places}"
         return Reason(what=what, path=problem.path, line=misfit.expected)
+    if misfit.reason == "elsewhere" and misfit.hunk is not None:
+        return Reason(what=_elsewhere(misfit, misfit.hunk), path=problem.path, line=misfit.expected)
     return _describe_nowhere(problem, misfit)
+
+
+def _elsewhere(misfit: Misfit, hunk: Hunk) -> str:
+    places = ", ".join(str(line) for line in misfit.candidates[:8])
+    where = (
+        f"line {places}, which is" if len(misfit.candidates) == 1 else f"lines {places}, which are"
+    )
+    text = hunk.heading.decode(errors="backslashreplace")
+    heading = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+    return f"hunk {misfit.number} fits only at {where} not under '{heading}'"
 
 
 def _describe_nowhere(problem: Problem, misfit: Misfit) -> Reason:

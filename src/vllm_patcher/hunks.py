@@ -2,8 +2,8 @@ r"""Put hunks into a file and take them out again, over lines of bytes.
 
 Always true here: only ``\n`` ends a line; every context and removed line matches whole or the
 hunk has no place; there is no fuzz. A hunk with several places gets one only where something
-besides its text says which. Taking out is applying the reversed file diff: there is no second
-algorithm.
+besides its text says which, and none that its heading speaks against. Taking out is applying the
+reversed file diff: there is no second algorithm.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from vllm_patcher.values import Value
 
 from .diff import FileDiff, Hunk
-from .lines import Text
+from .lines import Headings, Text
 
 #: With more equal places than this nobody asks the headings any more, nor looks for others.
 _MANY_PLACES = 1000
@@ -43,9 +43,10 @@ class Misfit(Value):
     """Why a file diff can't be applied.
 
     ``reason`` is ``missing`` (there is no file), ``exists`` (it is to be created and is there),
-    ``differs`` (it is to be deleted and holds something else), ``nowhere`` or ``ambiguous``.
-    For the last two ``number`` counts the hunks from 1, ``expected`` is the line looked at first
-    and ``candidates`` are the equal places, the first thousand at most; both count from 1.
+    ``differs`` (it is to be deleted and holds something else), ``nowhere``, ``ambiguous`` or
+    ``elsewhere`` (it fits only where its heading says that it does not belong). For the last three
+    ``number`` counts the hunks from 1, ``expected`` is the line looked at first and ``candidates``
+    are the equal places, the first thousand at most; both count from 1.
     """
 
     reason: str
@@ -136,26 +137,33 @@ def place(
     moved: Moved = nothing_moved,
 ) -> tuple[Placement, ...] | Misfit:
     """Find the one right place of every hunk, in order, or say which has none."""
-    exact = _all_at_their_lines(lines, hunks, trusted=trusted, moved=moved)
+    headings = Headings(lines, hunks)
+    exact = _all_at_their_lines(lines, hunks, headings, trusted=trusted, moved=moved)
     if exact is not None:
         return exact
     text = Text(lines, (hunk.old for hunk in hunks))
+    headings.restart()
     placements: list[Placement] = []
     low = offset = 0
     for number, hunk in enumerate(hunks, 1):
         shift = moved(hunk)
         expected = first_line(hunk.old_start, hunk.old) + offset + (shift or 0)
-        at = _one_place(
-            text, hunk, low=low, expected=expected, trusted=trusted and shift is not None
-        )
-        if not isinstance(at, int):
+        by_line = trusted and shift is not None and expected >= low
+        if by_line and _fits(lines, hunk, expected):
+            reason, places = "", [expected]
+        else:
+            places = _places(text, hunk, low)
+            reason, places = _choose(places, hunk, headings, trusted=trusted)
+        if reason:
             return Misfit(
-                reason="ambiguous" if at else "nowhere",
+                reason=reason,
                 number=number,
                 hunk=hunk,
                 expected=max(expected, 0) + 1,
-                candidates=tuple(place + 1 for place in at[:_MANY_PLACES]),
+                candidates=tuple(place + 1 for place in places[:_MANY_PLACES]),
             )
+        at = places[0]
+        headings.passed(hunk, at)
         offset += at - expected
         placements.append(Placement(hunk=hunk, at=at, offset=offset))
         low = at + len(hunk.old)
@@ -163,7 +171,12 @@ def place(
 
 
 def _all_at_their_lines(
-    lines: Sequence[bytes], hunks: Sequence[Hunk], *, trusted: bool, moved: Moved
+    lines: Sequence[bytes],
+    hunks: Sequence[Hunk],
+    headings: Headings,
+    *,
+    trusted: bool,
+    moved: Moved,
 ) -> tuple[Placement, ...] | None:
     """All hunks fit where their headers say: then equal blocks elsewhere do not matter."""
     placements: list[Placement] = []
@@ -175,6 +188,10 @@ def _all_at_their_lines(
         at = first_line(hunk.old_start, hunk.old) + shift
         if at < low or not _fits(lines, hunk, at):
             return None
+        if not trusted:
+            if not headings.allowed(hunk, [at]):
+                return None
+            headings.passed(hunk, at)
         placements.append(Placement(hunk=hunk, at=at, offset=0))
         low = at + len(hunk.old)
     return tuple(placements)
@@ -208,27 +225,26 @@ def _ends_file(hunk: Hunk) -> bool:
     return any(side and not side[-1].endswith(b"\n") for side in (hunk.old, hunk.new))
 
 
-def _one_place(
-    text: Text, hunk: Hunk, *, low: int, expected: int, trusted: bool
-) -> int | list[int]:
-    """The place at or behind ``low``; or all places there are, when that is not exactly one."""
-    if trusted and expected >= low and _fits(text.lines, hunk, expected):
-        return expected
-    if not hunk.old:
-        return []
-    places = _places(text, hunk, low)
-    if len(places) == 1:
-        return places[0]
-    if hunk.heading and len(places) <= _MANY_PLACES:
-        under = [at for at in places if text.is_under(at, hunk.heading)]
-        if len(under) == 1:
-            return under[0]
-    return places
+def _choose(
+    places: list[int], hunk: Hunk, headings: Headings, *, trusted: bool
+) -> tuple[str, list[int]]:
+    """Choose the one place and no reason; or say why there is none, and name the candidates."""
+    if not places or len(places) > _MANY_PLACES:
+        return "ambiguous" if places else "nowhere", places
+    allowed = places if trusted else headings.allowed(hunk, places)
+    if len(allowed) == 1:
+        return "", allowed
+    if not allowed:
+        return "elsewhere", places
+    under = [at for at in allowed if hunk.heading and headings.is_under(at, hunk.heading)]
+    return ("", under) if len(under) == 1 else ("ambiguous", allowed)
 
 
 def _places(text: Text, hunk: Hunk, low: int) -> list[int]:
     """All places at or behind ``low``, but no more than it takes to call them many."""
     equal: Iterable[int]
+    if not hunk.old:
+        return []
     if _begins_file(hunk):
         equal = (0,)
     elif _ends_file(hunk):

@@ -34,9 +34,20 @@ def fits(files: Tree, patch: Known, *, only: Collection[str] | None = None) -> b
     return not Stack(files).put(patch, only=only)
 
 
-def contains(files: Tree, patch: Known, *, only: Collection[str] | None = None) -> bool:
-    """Say whether a patch, or its parts in some paths, could come out of a tree by its text."""
-    return take(files, patch, trusted=False, only=only) is not None
+def contains(
+    files: Tree,
+    patch: Known,
+    *,
+    only: Collection[str] | None = None,
+    beneath: Iterable[Known] = (),
+) -> bool:
+    """Say whether a patch, or its parts in some paths, could come out of a tree by its text.
+
+    That lines it takes out are not somewhere shows only there that they belong: so the place must
+    be the right one. ``beneath`` are patches that may have moved it.
+    """
+    out = take(files, patch, trusted=False, only=only, beneath=beneath, strict=True)
+    return out is not None
 
 
 def choose(
@@ -105,7 +116,7 @@ def misfit(found: Found, patch: Known, *, laid: Tree, problems: Iterable[Problem
             return UPSTREAM, [upstream(patch)]
         what = "it is there, but nothing proves that it was put in by vllm-patch"
         return PRESENT, [Reason(what=what)]
-    if contains(laid, patch):
+    if contains(laid, patch) or contains(laid, patch, beneath=found.patches):
         return APPLIED, [Reason(what="another patch that is in does the same")]
     return CONFLICT, [_why(found, patch, problem) for problem in problems]
 

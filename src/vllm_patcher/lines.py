@@ -1,19 +1,29 @@
-"""Look for runs of lines in a file, and for the heading above a line.
+"""Look for runs of lines in a file, and for the headings above a line.
 
 Always true here: a run is found where all its lines are equal, byte for byte, and nowhere else;
-looking costs about as much as reading the file, however often its lines repeat.
+looking costs about as much as reading the file, however often its lines repeat. A heading speaks
+for a place that stands in its block or that a diff tool would have named by it.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .diff import Hunk
 
 #: The file is searched as a string with one character for each line; so many there are.
 _CHARACTERS = 0x10FFFF
 #: Headings from this length on may have been cut off by the tool that wrote the diff.
 _SHORTEST_CUT = 39
+#: What ends the blocks above that are indented as far or farther, and may begin one itself.
+_MARK = re.compile(rb"([ \t]*)[A-Za-z_@$]")
+_PYTHON = (b"class ", b"def ", b"async def ")
 
 
 class Text:
@@ -40,34 +50,177 @@ class Text:
                 yield at
             at = self._text.find(wanted, at + 1)
 
+
+class _Mark(NamedTuple):
+    """A line that may begin a block, and the one whose block it stands in."""
+
+    line: int
+    indent: int
+    text: bytes
+    outer: _Mark | None
+
+
+def _within(mark: _Mark | None, outer: _Mark | None) -> _Mark | None:
+    """The nearest mark, from one outwards, whose block goes on below another."""
+    while outer is not None and mark is not None and outer.indent >= mark.indent:
+        outer = outer.outer
+    return outer
+
+
+def _is_within(mark: _Mark | None, heading: bytes) -> bool:
+    while mark is not None:
+        if _is_heading(mark.text, heading):
+            return True
+        mark = mark.outer
+    return False
+
+
+def _read(line: bytes) -> _Mark | None:
+    found = _MARK.match(line)
+    return found and _Mark(0, len(found[1].expandtabs()), line.strip(), None)
+
+
+def _is_flush(mark: _Mark) -> bool:
+    return not mark.indent and not mark.text.startswith(b"@")
+
+
+class Headings:
+    """The headings that the places of a file stand under.
+
+    A heading is a line of the file that the diff was made from. Where hunks above have changed
+    such lines, that is in reverse the file as it will be: so either may bear it out. ``passed``
+    tells of the hunks in their order.
+    """
+
+    def __init__(self, lines: Sequence[bytes], hunks: Sequence[Hunk]) -> None:
+        self._lines = lines
+        self._hunks = hunks
+        self._any = any(hunk.heading for hunk in hunks)
+        self._unheard: dict[bytes, bool] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the hunks that were passed."""
+        self._low = 0
+        # The last marks of the file as it will be, down to the last hunk.
+        self._open: _Mark | None = None
+        self._last: tuple[_Mark | None, _Mark | None] = (None, None)
+
     def is_under(self, at: int, heading: bytes) -> bool:
         """Is ``heading`` what a diff tool would have put behind the second ``@@`` for a place?
 
         Tools take the nearest line above that begins in the first column with a letter, an
         underscore or a dollar sign, or, told that the file is Python, the nearest class or def.
         """
-        for marks in (self._flush, self._python):
-            above = bisect_left(marks, at) - 1
-            if above >= 0 and _is_heading(self.lines[marks[above]].strip(), heading):
+        nearest = (_above(marks, at) for marks in self._kinds)
+        return any(mark is not None and _is_heading(mark.text, heading) for mark in nearest)
+
+    def allowed(self, hunk: Hunk, places: list[int]) -> list[int]:
+        """Return the places, behind the hunks that were passed, that a hunk's heading allows."""
+        if not self._speaks(hunk):
+            return places
+        heading = hunk.heading
+        return [
+            at
+            for at in places
+            if self.is_under(at, heading)
+            or _is_within(_above(self._marks, at), heading)
+            or self._will_be_under(at, heading)
+        ]
+
+    def passed(self, hunk: Hunk, at: int) -> None:
+        """Go on behind a hunk that has its place."""
+        if not self._any:
+            return
+        numbers, marks = self._marks
+        for mark in marks[bisect_left(numbers, self._low) : bisect_left(numbers, at)]:
+            self._enter(mark)
+        for line in hunk.new:
+            self._enter(_read(line))
+        self._low = at + len(hunk.old)
+
+    def _enter(self, mark: _Mark | None) -> None:
+        if mark is not None:
+            self._open = mark._replace(outer=_within(mark, self._open))
+            flush, python = self._last
+            self._last = (
+                mark if _is_flush(mark) else flush,
+                mark if mark.text.startswith(_PYTHON) else python,
+            )
+
+    def _speaks(self, hunk: Hunk) -> bool:
+        """A heading says nothing if it is in no line, or the hunk is out of its block at once."""
+        if not hunk.heading or self._is_unheard(hunk.heading):
+            return False
+        marks = (_read(line) for line in hunk.old[: hunk.leading])
+        return all(mark is None or mark.indent for mark in marks)
+
+    def _is_unheard(self, heading: bytes) -> bool:
+        if heading not in self._unheard:
+            self._unheard[heading] = any(
+                not any(counts[text] > 0 for text in _meant(texts, heading))
+                for counts, texts in self._counted
+            )
+        return self._unheard[heading]
+
+    def _will_be_under(self, at: int, heading: bytes) -> bool:
+        for marks, last in zip(self._kinds, self._last, strict=True):
+            mark = _above(marks, at)
+            if mark is None or mark.line < self._low:
+                mark = last
+            if mark is not None and _is_heading(mark.text, heading):
                 return True
-        return False
+        inner = None
+        mark = _above(self._marks, at)
+        while mark is not None and mark.line >= self._low:
+            if _is_heading(mark.text, heading):
+                return True
+            inner, mark = mark, mark.outer
+        return _is_within(_within(inner, self._open), heading)
 
     @cached_property
-    def _flush(self) -> list[int]:
-        return [
-            number
-            for number, line in enumerate(self.lines)
-            if line[:1].isalpha() or line[:1] in (b"_", b"$")
-        ]
+    def _marks(self) -> tuple[list[int], list[_Mark]]:
+        marks: list[_Mark] = []
+        for number, line in enumerate(self._lines):
+            mark = _read(line)
+            if mark is not None:
+                outer = _within(mark, marks[-1] if marks else None)
+                marks.append(mark._replace(line=number, outer=outer))
+        return [mark.line for mark in marks], marks
 
     @cached_property
-    def _python(self) -> list[int]:
-        starts = (b"class ", b"def ", b"async def ")
-        return [
-            number
-            for number, line in enumerate(self.lines)
-            if line.lstrip(b" \t").startswith(starts)
-        ]
+    def _kinds(self) -> tuple[tuple[list[int], list[_Mark]], ...]:
+        """The marks that tools look for in any file, and in Python."""
+        _, marks = self._marks
+        flush = [mark for mark in marks if _is_flush(mark)]
+        python = [mark for mark in marks if mark.text.startswith(_PYTHON)]
+        return tuple(([mark.line for mark in kind], kind) for kind in (flush, python))
+
+    @cached_property
+    def _counted(self) -> tuple[tuple[Counter[bytes], list[bytes]], ...]:
+        """How often each mark is there, in the file as it is and as it will be; and all in order.
+
+        That all hunks fit is taken for granted: if they do not, nothing is done.
+        """
+        now = Counter(mark.text for mark in self._marks[1])
+        then = now.copy()
+        for hunk in self._hunks:
+            then.subtract(mark.text for mark in map(_read, hunk.old) if mark)
+            then.update(mark.text for mark in map(_read, hunk.new) if mark)
+        return (now, sorted(now)), (then, sorted(then))
+
+
+def _above(marks: tuple[list[int], list[_Mark]], at: int) -> _Mark | None:
+    count = bisect_left(marks[0], at)
+    return marks[1][count - 1] if count else None
+
+
+def _meant(texts: Sequence[bytes], heading: bytes) -> Iterator[bytes]:
+    """Give the texts, of some in order, that a heading may stand for."""
+    for number in range(bisect_left(texts, heading), len(texts)):
+        if not _is_heading(texts[number], heading):
+            return
+        yield texts[number]
 
 
 def _is_heading(text: bytes, heading: bytes) -> bool:

@@ -134,11 +134,14 @@ def take(
     trusted: bool,
     beneath: Iterable[Known] = (),
     only: Collection[str] | None = None,
+    strict: bool = False,
 ) -> dict[str, bytes | None] | None:
     """Take a patch off a tree, or only its parts in some paths; None: it is not on there.
 
     ``trusted`` lets a header's line number decide where the text does not; what comes out must
-    then be proven by its digest. ``beneath`` are the patches that stay on.
+    then be proven by its digest. ``beneath`` are the patches that stay on. ``strict`` says that
+    what only puts lines in, and so finds nothing that the patch had put there, is to stand at its
+    line.
     """
     result = dict(files)
     beneath = tuple(beneath)
@@ -147,9 +150,33 @@ def take(
         if only is not None and part.path not in only:
             continue
         moved = _estimate(place, patch, beneath)
-        if isinstance(_run(result, _reversed(part), trusted=trusted, moved=moved), Problem):
+        out = _run(result, _reversed(part), trusted=trusted, moved=moved)
+        if isinstance(out, Problem) or (strict and not _at_known_lines(out.placements, moved)):
             return None
     return result
+
+
+def _at_known_lines(placements: Sequence[Placement], moved: Moved) -> bool:
+    """Say whether hunks that take nothing out stand no farther off than those next to them do."""
+    telling = [_tells(placement.hunk) for placement in placements]
+    below: int | None = None
+    nexts: list[int | None] = []
+    for placement, tells in zip(reversed(placements), reversed(telling), strict=True):
+        below = placement.offset if tells else below
+        nexts.append(below)
+    above = 0
+    for placement, tells, below in zip(placements, telling, reversed(nexts), strict=True):
+        if tells:
+            above = placement.offset
+        elif placement.offset not in (above, below) and moved(placement.hunk) is not None:
+            return False
+    return True
+
+
+def _tells(hunk: Hunk) -> bool:
+    """Say whether a hunk takes something out: where that is says where the hunk belongs."""
+    changed = hunk.old[hunk.leading : len(hunk.old) - hunk.trailing]
+    return bool(hunk.removed) and any(line.strip() for line in changed)
 
 
 def _reversed(part: Part) -> Part:
