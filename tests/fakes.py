@@ -11,11 +11,15 @@ import base64
 import hashlib
 import json
 import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 def make_install(
@@ -89,3 +93,14 @@ def _lay(target: Path, data: bytes, *, link: str, cached: Path | None) -> None:
         os.link(cached, target)
     else:
         target.symlink_to(cached)
+
+
+@contextmanager
+def folder_for_all() -> Iterator[Path]:
+    """Give a temporary folder that every user gets to, or skip: those of pytest are private."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o755)
+        if not all(above.stat().st_mode & 0o005 == 0o005 for above in folder.parents):
+            pytest.skip(f"not every user gets to {folder}")
+        yield folder

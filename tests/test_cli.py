@@ -15,7 +15,6 @@ import pty
 import re
 import shlex
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ import pytest
 import difftools
 import scenes
 import vllm_patcher
+from fakes import folder_for_all
 from scenes import (
     DATA,
     FILES,
@@ -156,6 +156,16 @@ class TestExitCodes:
         assert (ran.code, ran.out) == (3, "")
         assert ran.err == "error: /x/y: Permission denied\n"
         assert checked(scene.run("verify", "--json"))["errors"][0]["code"] == "refused"
+
+    def test_3_what_click_can_not_open(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise click.FileError("x.patch", "it is gone")
+
+        monkeypatch.setattr(operations, "verify", fail)
+        ran = scene.run("verify")
+        assert (ran.code, ran.out) == (3, "")
+        assert "x.patch" in ran.err
+        assert "it is gone" in ran.err
 
     def test_4_a_bug(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object, **__: object) -> None:
@@ -806,6 +816,20 @@ class TestChoosing:
         assert scene.run("verify", "--cve", "CVE-2025-1", *catalog).code == 2
         assert scene.run("verify", "--kind", "compat", "--kind", "leak", *catalog).code == 0
 
+    def test_a_kind_leaves_the_other_default_patches_out(self, scene: Scene) -> None:
+        catalog = scene.catalog({**ONE, "kind": "leak"}, {**TWO, "kind": "crash"})
+        ran = scene.run("apply", "--kind", "leak", *catalog)
+        assert (word(ran, "one"), "two" in ran.out) == ("applied", False)
+        assert (scene.package / "b.py").read_bytes() == FILES["b.py"]
+
+    def test_a_source_tree_with_leave(self, tmp_path: Path) -> None:
+        scene = make_scene(tmp_path, dist_info=False)
+        (scene.site / "setup.py").touch()
+        more = (*scene.catalog(ONE), "--assume-version", "0.11.0")
+        refused = scene.run("apply", *more)
+        assert (refused.code, "--allow-editable" in refused.err) == (3, True)
+        assert word(scene.run("apply", *more, "--allow-editable"), "one") == "applied"
+
     def test_strict(self, scene: Scene) -> None:
         scene.stats.write_bytes(STATS_TEXT + b"# more\n")
         scene.run("apply")
@@ -961,9 +985,8 @@ class TestReadOnly:
     @pytest.fixture
     def scene(self) -> Iterator[Scene]:
         """An install that belongs to another user, where every user may look."""
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder).chmod(0o755)
-            scene = make_scene(Path(folder))
+        with folder_for_all() as folder:
+            scene = make_scene(folder)
             folders = [path for path in scene.site.rglob("*") if path.is_dir()]
             for path in (scene.site, *folders):
                 path.chmod(0o555)
@@ -972,8 +995,6 @@ class TestReadOnly:
                 path.chmod(0o755)
 
     def test_verify_works_and_apply_is_refused_whole(self, scene: Scene) -> None:
-        if not all(stat.S_IMODE(path.stat().st_mode) & 0o5 == 0o5 for path in scene.root.parents):
-            pytest.skip("no temporary folder here is open to every user")
         # Not the built-in catalog: that user may have no way to the checkout it lies in.
         more = (
             *scene.catalog(entry("one", diff("v1/metrics/stats.py", STATS_TEXT, b""))),
@@ -1030,7 +1051,7 @@ def import_all() -> None:
 
 
 def scene_request(scene: Scene, *names: str) -> Any:
-    from vllm_patcher.survey import Request
+    from vllm_patcher.request import Request
 
     return Request(patches=names, site_packages=str(scene.site))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +22,9 @@ from engine import (
     repeating,
     text,
 )
+from vllm_patcher import unit
 from vllm_patcher.identify import identify
+from vllm_patcher.stack import take
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,7 +129,14 @@ def test_more_patches_than_a_search_can_try_are_found() -> None:
     assert_base(here, base)
 
 
-def test_a_hopeless_search_ends() -> None:
+def test_a_hopeless_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = itertools.count(1)
+
+    def counted(*args: Any, **more: Any) -> Any:
+        assert next(tried) < 10_000
+        return take(*args, **more)
+
+    monkeypatch.setattr(unit, "take", counted)
     data = numbered(400)
     base: Files = {"a.py": data}
     many = [

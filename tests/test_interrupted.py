@@ -18,7 +18,7 @@ import vllm_patcher
 from fakes import dist_info_folder, make_install
 from faulty import Killed, Os, dying, snapshot
 from vllm_patcher import operations, receipt
-from vllm_patcher.survey import AdHoc, Request
+from vllm_patcher.request import AdHoc, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -356,7 +356,7 @@ def test_another_patch_goes_on_and_finishes_what_was_killed(
 PROGRAM = """\
 import os, sys
 from vllm_patcher import operations, tree
-from vllm_patcher.survey import AdHoc, Request
+from vllm_patcher.request import AdHoc, Request
 from faulty import Os
 
 def before(number, name):

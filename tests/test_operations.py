@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import py_compile
 import shutil
@@ -15,8 +16,8 @@ from fakes import make_install
 from scenes import FILES, STATS, STATS_TEXT, changed, diff, entry, make_scene, patch, write_catalog
 from vllm_patcher import operations, results, transaction
 from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
+from vllm_patcher.request import AdHoc, Request
 from vllm_patcher.results import Refused, Report
-from vllm_patcher.survey import AdHoc, Request
 from vllm_patcher.tree import writing
 from vllm_patcher.tree.reading import ReadTree
 
@@ -297,6 +298,18 @@ class TestVerify:
         assert not report.ok
         hint = "vllm-patch show both" if state == "conflict" else "vllm-patch apply"
         assert report.failures[0].hint == hint
+
+    def test_what_a_killed_run_was_taking_out_is_looked_at_too(self, tmp_path: Path) -> None:
+        scene = make_scene(tmp_path)
+        both = AdHoc(id="both", text=patch(a05="50", b05="50"))
+        asked = Request(site_packages=str(scene.site), builtin=False)
+        operations.apply(asked.replaced(patches=(both,)))
+        body = json.loads(scene.receipt.read_text())
+        body["patches"][0]["wanted"] = "out"
+        scene.receipt.write_text(json.dumps(body))
+        (scene.package / "a.py").write_bytes(FILES["a.py"])
+        report = operations.verify(asked)
+        assert (states(report), report.ok) == ({"both": "partial"}, False)
 
     def test_another_revision(self, scene: Scene) -> None:
         operations.apply(request(scene))

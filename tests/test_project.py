@@ -38,11 +38,12 @@ LAYERS = (
     # A module imports only from layers that stand before its own; those of one layer know nothing
     # of each other. A new module needs a place here.
     ("errors", "values"),
-    ("versions", "record", "receipt", "interpreter", "probes", "bytecode", "diff"),
+    ("request", "versions", "record", "receipt", "interpreter", "probes", "bytecode", "diff"),
     ("manifest", "distribution"),
     ("catalog", "install"),
     ("listing",),
-    ("lines", "paths"),
+    ("lines", "layout"),
+    ("paths",),
     ("hunks",),
     ("stack",),
     ("states", "unit"),

@@ -13,9 +13,9 @@ from scenes import entry, make_scene, patch, write_catalog
 from vllm_patcher import document, operations, report, results
 from vllm_patcher.errors import Conflict, InvalidPatch, VllmPatchError
 from vllm_patcher.probes import Probe
+from vllm_patcher.request import Request
 from vllm_patcher.results import FileStatus, Refused, Report
 from vllm_patcher.states import FAILING, SATISFYING, Reason
-from vllm_patcher.survey import Request
 
 if TYPE_CHECKING:
     from scenes import Scene
@@ -54,6 +54,13 @@ def test_it_begins_with_which_vllm_it_is(plain: Report) -> None:
     assert first == f"vllm 0.11.0  {plain.install.package}"
     nameless = plain.replaced(version="", install=plain.install.replaced(version=""))
     assert next(report.text(nameless)).startswith("vllm (no version)  ")
+
+
+def test_where_names_other_copies_and_what_is_odd(plain: Report) -> None:
+    other, note = "/y/vllm  0.9.2: not imported", "--python was not asked"
+    install = plain.install.replaced(others=(other,), notes=(note,))
+    shown = list(report.install_text(install, plain.version))
+    assert shown[-2:] == [f"other      {other}", f"note       {note}"]
 
 
 def test_an_assumed_version_is_never_shown_as_the_real_one(plain: Report) -> None:

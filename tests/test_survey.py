@@ -21,7 +21,8 @@ from vllm_patcher.errors import (
     UnsupportedVersion,
     VllmPatchError,
 )
-from vllm_patcher.survey import AdHoc, Request, Survey, survey
+from vllm_patcher.request import AdHoc, Request
+from vllm_patcher.survey import Survey, survey
 from vllm_patcher.tree.reading import ReadTree
 
 if TYPE_CHECKING:
@@ -237,6 +238,15 @@ def test_what_is_left_out_of_a_diff_is_said_when_it_is_given(scene: Scene) -> No
     assert look(scene, fix).notes == (note,)
     operations.apply(request(scene, fix))
     assert look(scene, "one").notes == ()
+
+
+def test_what_the_catalog_leaves_out_of_a_diff_is_left_out(tmp_path: Path) -> None:
+    text = patch(a15="7") + patch(b15="7") + diff("x", b"1\n", b"2\n", name="csrc/x.cu")
+    more = {"skip": ["csrc/*", "vllm/b.py"]}
+    write_catalog(tmp_path / "catalog", {**entry("one", text), **more})
+    here = look(make_scene(tmp_path))
+    (known,) = here.asked["one"].candidates
+    assert known.paths == ("a.py",)
 
 
 def test_two_names_that_are_one_file_on_some_disks(scene: Scene) -> None:

@@ -128,6 +128,25 @@ def test_apply_lists_then_notes_then_writes_then_drops_bytecode(place: Place) ->
     assert not cache.exists()
 
 
+@pytest.mark.parametrize("change", [APPLY, REVERT], ids=["apply", "revert"])
+def test_every_file_is_asked_for_before_the_first_is_written(place: Place, change: Change) -> None:
+    if change is REVERT:
+        place.commit(APPLY)
+    log: list[str] = []
+
+    class Asking(recording(log)):  # type: ignore[misc]
+        def preflight(self, path: str, *, like: str | None) -> None:
+            super().preflight(path, like=like)
+            log.append(f"ask {path}")
+
+    place.commit(change.replaced(bytecode=["__pycache__/c.cpython-39.pyc"]), Asking)
+    writes = [number for number, line in enumerate(log) if not line.startswith("ask ")]
+    asked = {line.removeprefix("ask ") for line in log[: writes[0]]}
+    written = {line.partition(" ")[2] for line in log[writes[0] :]}
+    assert asked == written
+    assert asked >= {"RECORD", NAME, *(edit.path for edit in change.edits)}
+
+
 def test_revert_notes_then_writes_and_unlists_last(place: Place) -> None:
     place.commit(APPLY)
     log: list[str] = []
@@ -529,7 +548,7 @@ def test_of_sixteen_that_apply_at_once_one_does_the_work(place: Place, tmp_path:
 CROWD = """\
 import sys
 from vllm_patcher import operations
-from vllm_patcher.survey import AdHoc, Request
+from vllm_patcher.request import AdHoc, Request
 
 site, diff, verbs, rounds = sys.argv[1:]
 patch = AdHoc("fix", open(diff, "rb").read())

@@ -8,7 +8,6 @@ import stat
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import vllm_patcher
-from fakes import make_install
+from fakes import folder_for_all, make_install
 from faulty import Killed, Os, dying, snapshot
 from vllm_patcher.errors import UnsafePath, VllmPatchError, WriteFailed
 from vllm_patcher.tree.reading import TEMPORARY, ReadTree
@@ -540,6 +539,35 @@ def test_a_failure_says_which_file_and_why(
     assert fact in "".join(caught.value.facts)
 
 
+def test_a_folder_is_synced_after_each_change_of_its_names(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed must be on the disk when the next thing is done."""
+    done: list[str] = []
+    real = {name: getattr(os, name) for name in ("fsync", "replace", "unlink")}
+
+    def fsync(descriptor: int) -> None:
+        mode = os.fstat(descriptor).st_mode
+        done.append("sync folder" if stat.S_ISDIR(mode) else "sync file")
+        real["fsync"](descriptor)
+
+    def noted(name: str) -> Callable[..., None]:
+        def call(*args: object, **more: object) -> None:
+            done.append(name)
+            real[name](*args, **more)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", noted("replace"))
+    monkeypatch.setattr(os, "unlink", noted("unlink"))
+    replace(tree, "v1/a.py")
+    assert done == ["sync file", "replace", "sync folder"]
+    done.clear()
+    tree.remove("v1/a.py")
+    assert done == ["unlink", "sync folder"]
+
+
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
 def test_a_file_system_that_syncs_no_folders_is_fine(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, code: int
@@ -615,10 +643,9 @@ def test_nothing_is_swept_through_a_link(package: Path, tree: Tree, tmp_path: Pa
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """Give a package that other users get to: the folders of pytest are private."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield make_install(Path(folder), files={"v1/__init__.py": b"", "v1/a.py": OLD})
+    """Give a package that other users get to."""
+    with folder_for_all() as folder:
+        yield make_install(folder, files={"v1/__init__.py": b"", "v1/a.py": OLD})
 
 
 def run_as(package: Path, code: str, *, uid: int = 0, gid: int = 0) -> str:

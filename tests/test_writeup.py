@@ -16,7 +16,8 @@ from faulty import snapshot
 from vllm_patcher import operations, receipt
 from vllm_patcher.plan import plan_apply, plan_revert
 from vllm_patcher.receipt import Entry
-from vllm_patcher.survey import AdHoc, Request, Survey, survey
+from vllm_patcher.request import AdHoc, Request
+from vllm_patcher.survey import Survey, survey
 from vllm_patcher.writeup import change_of
 
 if TYPE_CHECKING:
@@ -291,6 +292,18 @@ def test_while_one_revision_replaces_another_the_receipt_holds_both(
     assert [(entry.wanted, entry.text) for entry in during] == [("out", FIX.text), ("in", newer)]
     (after,) = receipt.load(change.receipt, path="the receipt")
     assert (after.wanted, after.text) == ("in", newer)
+
+
+def test_while_one_goes_and_another_stays_the_receipt_keeps_its_order(place: Place) -> None:
+    place.apply(FIX)
+    place.apply(OTHER)
+    for leaving, during in (
+        (FIX, [("fix", "out"), ("other", "in")]),
+        (OTHER, [("fix", "in"), ("other", "out")]),
+    ):
+        change = place.to_revert(leaving)
+        assert change is not None
+        assert texts(change.meanwhile) == during
 
 
 def edit_receipt(place: Place, **changes: object) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .errors import VllmPatchError
     from .operations import apply, changes, locate, preview, revert, status, verify
+    from .request import AdHoc, Request
     from .results import Refused, Report
-    from .survey import AdHoc, Request
 
 __version__ = "0.1.0"
 
@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 _HOME = {
-    "AdHoc": "survey",
+    "AdHoc": "request",
     "Refused": "results",
     "Report": "results",
-    "Request": "survey",
+    "Request": "request",
     "VllmPatchError": "errors",
 }
 

@@ -22,6 +22,7 @@ from .errors import (
 )
 from .install import Install, find
 from .plan import Plan, plan_apply, plan_revert
+from .request import Request
 from .results import Outcome, Refused, Report, advice, counted, judged, report_on
 from .states import (
     APPLIED,
@@ -37,7 +38,7 @@ from .states import (
     Reason,
     after,
 )
-from .survey import Request, Survey, survey
+from .survey import Survey, survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -25,6 +25,7 @@ from .errors import (
 from .paths import Part
 from .plan import Situation, situation
 from .record import Record
+from .request import AdHoc, from_file, pasted
 from .stack import Known
 from .states import NOT_NEEDED, UNSUPPORTED, Asked
 from .tree.reading import ReadTree
@@ -34,38 +35,7 @@ if TYPE_CHECKING:
     from .diff import Diff
     from .install import Install
     from .receipt import Entry
-
-_DIFF_SUFFIXES = (".patch", ".diff")
-
-
-class AdHoc(Value):
-    """A diff that no catalog names: its id, its text, and where that came from, for messages."""
-
-    id: str
-    text: bytes
-    where: str = ""
-
-
-class Request(Value):
-    """What to work with, for every verb.
-
-    ``patches`` are catalog ids, ids of the receipt, paths of diff files, or diffs; none means
-    all default patches of the catalog. ``catalogs`` are folders, ``builtin`` adds the built-in
-    one. ``kinds`` and ``cves`` choose among the catalog's patches. ``python`` (an interpreter or
-    the folder of an environment) or ``site_packages`` says which vLLM; ``assume_version`` says
-    which version it is to be taken for.
-    """
-
-    patches: tuple[str | AdHoc, ...] = ()
-    catalogs: tuple[str, ...] = ()
-    builtin: bool = True
-    kinds: tuple[str, ...] = ()
-    cves: tuple[str, ...] = ()
-    python: str | None = None
-    site_packages: str | None = None
-    assume_version: str | None = None
-    allow_editable: bool = False
-    skip_outside: bool = False
+    from .request import Request
 
 
 class Survey(Value):
@@ -318,7 +288,7 @@ class _Reader:
         if isinstance(item, str):
             if item in asked or any(known.id == item for known in listed):
                 return item
-            item = _adhoc(item, [*asked, *(known.id for known in listed)])
+            item = from_file(item, [*asked, *(known.id for known in listed)])
         self._check_id_is_free(item, listed)
         known = self._know(
             item.id, item.text, where=item.where, skip_outside=self.request.skip_outside
@@ -346,7 +316,7 @@ class _Reader:
             if item.id not in self.by_id:
                 # Never replaced unasked: two fixes that bear one name are both wanted.
                 facts.append(f"if it is another fix, {hint}; if it replaces the one that is in:")
-                hint = _pasted("vllm-patch", "revert", item.id)
+                hint = pasted("vllm-patch", "revert", item.id)
             raise InvalidPatch(
                 f"the id {item.id!r} is known with another text", facts=facts, hint=hint
             )
@@ -397,42 +367,3 @@ def _places(parsed: Diff, parts: Sequence[Part]) -> list[tuple[str, ...]]:
 
 def _lines(error: VllmPatchError) -> list[str]:
     return [error.what, *(f"  {fact}" for fact in error.facts)]
-
-
-def _adhoc(path: str, ids: Sequence[str]) -> AdHoc:
-    """Read a diff file that was named as a PATCH."""
-    stem, suffix = os.path.splitext(os.path.basename(path))
-    if os.path.isdir(path):
-        raise UnknownPatch(
-            f"{path} is a folder", hint=_pasted("vllm-patch", "apply", "--catalog", path)
-        )
-    is_diff = suffix in _DIFF_SUFFIXES
-    if not os.path.isfile(path) and not (is_diff and os.path.lexists(path)):
-        close = [stem] if is_diff and stem in ids else _similar(path, ids)
-        raise UnknownPatch(
-            f"no patch {path!r}: there is neither such an id nor such a file",
-            facts=[f"did you mean {name}?" for name in close],
-            hint="vllm-patch list",
-        )
-    return AdHoc(id=stem, text=read_diff(path), where=path)
-
-
-def read_diff(path: str) -> bytes:
-    """Read a diff file of the user's. Raises InvalidPatch."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise InvalidPatch(f"{path} can't be read: {error.strerror}") from error
-
-
-def _pasted(*words: str) -> str:
-    from shlex import join
-
-    return join(words)
-
-
-def _similar(name: str, ids: Sequence[str]) -> list[str]:
-    from difflib import get_close_matches
-
-    return get_close_matches(name, dict.fromkeys(ids), n=3)

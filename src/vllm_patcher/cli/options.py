@@ -17,7 +17,7 @@ from vllm_patcher.values import Value
 from .shell import Output
 
 if TYPE_CHECKING:
-    from vllm_patcher.survey import AdHoc, Request
+    from vllm_patcher.request import AdHoc, Request
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -131,7 +131,7 @@ class Common(Value):
 
     def requests(self, patches: tuple[str, ...] = ()) -> list[Request]:
         """One request for each install that is meant."""
-        from vllm_patcher.survey import Request
+        from vllm_patcher.request import Request
 
         if self.site_packages is not None and len(self.pythons) > 1:
             raise click.UsageError("--site-packages goes with one --python at most")
@@ -162,7 +162,7 @@ def _items(patches: tuple[str, ...], name: str | None) -> tuple[str | AdHoc, ...
     """PATCH arguments as the library takes them; standard input is read here."""
     if name is None and "-" not in patches:
         return patches
-    from vllm_patcher.survey import AdHoc, read_diff
+    from vllm_patcher.request import AdHoc, read_diff
 
     if name is None:
         raise click.UsageError("a diff on standard input needs --id NAME")

@@ -19,8 +19,8 @@ from .shell import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from vllm_patcher.request import Request
     from vllm_patcher.results import Report
-    from vllm_patcher.survey import Request
 
     from .hints import Call
 

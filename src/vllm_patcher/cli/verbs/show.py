@@ -13,7 +13,7 @@ from vllm_patcher.cli.shell import EXIT_OK
 from vllm_patcher.errors import NotInstalled, UnknownPatch
 
 if TYPE_CHECKING:
-    from vllm_patcher.survey import Request
+    from vllm_patcher.request import Request
 
 
 @click.command("show")

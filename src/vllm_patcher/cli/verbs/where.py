@@ -12,7 +12,7 @@ from vllm_patcher.cli.running import guarded
 from vllm_patcher.cli.shell import EXIT_OK
 
 if TYPE_CHECKING:
-    from vllm_patcher.survey import Request
+    from vllm_patcher.request import Request
 
 
 @click.command("where")
