@@ -754,3 +754,16 @@ class TestLater:
         assert operations.verify(self.asked(site)).install.dist_info == str(first)
         operations.revert(self.asked(site))
         assert (site / "vllm/foo.py").read_bytes() == b"a = 1\n"
+
+    def test_a_renamed_file_keeps_its_mode_both_ways(self, tmp_path: Path) -> None:
+        site = self.bare(tmp_path, **{"tools/run.py": b"a = 1\n"})
+        (site / "vllm/tools/run.py").chmod(0o755)
+        fix = AdHoc(
+            id="fix",
+            text=b"diff --git a/vllm/tools/run.py b/vllm/bin/go.py\nsimilarity index 100%\n"
+            b"rename from vllm/tools/run.py\nrename to vllm/bin/go.py\n",
+        )
+        operations.apply(self.asked(site, fix))
+        assert (site / "vllm/bin/go.py").stat().st_mode & 0o777 == 0o755
+        operations.revert(self.asked(site))
+        assert (site / "vllm/tools/run.py").stat().st_mode & 0o777 == 0o755

@@ -26,11 +26,15 @@ __all__ = ["Edit", "Plan", "Situation", "plan_apply", "plan_revert", "situation"
 
 
 class Edit(Value):
-    """One file to be changed; None is no file."""
+    """One file to be changed; None is no file.
+
+    ``like`` is the file whose mode and owner a new one takes, if it is a renamed one.
+    """
 
     path: str
     before: bytes | None
     after: bytes | None
+    like: str = ""
 
 
 class Plan(Value):
@@ -95,8 +99,9 @@ def _finish(here: Situation, laid: Series, *, exact: bool) -> Plan:
     target = dict(here.current)
     for unit in changing:
         target.update({path: laid.stack.files[path] for path in unit})
+    renamed = _renamed(here)
     edits = tuple(
-        Edit(path=path, before=here.current[path], after=target[path])
+        Edit(path=path, before=here.current[path], after=target[path], like=renamed.get(path, ""))
         # Removals last: a run that is killed must not lose a file that it renames.
         for path in sorted(target, key=lambda path: (target[path] is None, path))
         if target[path] != here.current[path]
@@ -113,6 +118,18 @@ def _finish(here: Situation, laid: Series, *, exact: bool) -> Plan:
         out=_one_of_each(patch for patch in laid.out if patch not in laid.goal),
         refusals=tuple(refusals),
     )
+
+
+def _renamed(here: Situation) -> dict[str, str]:
+    """For each path that some patch renames from or to: the other one, if it is there now."""
+    pairs = [
+        (part.source, part.path)
+        for patch in here.known
+        for part in patch.parts
+        if part.source is not None
+    ]
+    both_ways = [*pairs, *((new, old) for old, new in pairs)]
+    return {to: other for other, to in both_ways if here.current[other] is not None}
 
 
 def _one_of_each(patches: Iterable[Known]) -> tuple[Known, ...]:

@@ -108,7 +108,8 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
     _read_again(package, change)
     opening, closing = _around(info, change)
     files = [
-        _Write(package, edit.path, edit.before, edit.after, "__init__.py") for edit in change.edits
+        _Write(package, edit.path, edit.before, edit.after, edit.like or "__init__.py")
+        for edit in change.edits
     ]
     # A file that is renamed must at no moment be nowhere.
     files.sort(key=lambda write: write.after is None)
