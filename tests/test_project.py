@@ -47,7 +47,7 @@ LAYERS = (
     ("hunks",),
     ("stack",),
     ("states", "unit"),
-    ("identify", "explain"),
+    ("identify", "explain", "texts"),
     ("situation", "judge"),
     ("checks", "series"),
     ("plan",),

@@ -8,13 +8,13 @@ mean are parsed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
 from . import catalog as catalogs
-from . import diff, paths, receipt, versions
+from . import receipt, versions
 from .errors import (
     InvalidPatch,
     UnknownPatch,
@@ -22,20 +22,19 @@ from .errors import (
     UnsupportedVersion,
     VllmPatchError,
 )
-from .paths import Part
 from .plan import Situation, situation
 from .record import Record
 from .request import AdHoc, from_file, pasted
-from .stack import Known
-from .states import NOT_NEEDED, UNSUPPORTED, Asked
+from .states import Asked
+from .texts import Texts
 from .tree.reading import ReadTree
 
 if TYPE_CHECKING:
-    from .catalog import Catalog, Patch, Variant
-    from .diff import Diff
+    from .catalog import Catalog
     from .install import Install
     from .receipt import Entry
     from .request import Request
+    from .stack import Known
 
 
 class Survey(Value):
@@ -83,10 +82,8 @@ class _Reader:
         self.version = request.assume_version or install.version
         self.catalog = catalogs.load_all(request.catalogs, builtin=request.builtin)
         self.by_id = {patch.id: patch for patch in self.catalog.patches}
-        self.requires = _closures(self.catalog.patches)
         self.record = self._record()
-        self.known: list[Known] = []
-        self.notes: list[str] = []
+        self.texts = Texts(self.catalog, self.version, self._exists)
 
     def read(self) -> Survey:
         if self.request.assume_version is not None and versions.parse(self.version) is None:
@@ -96,15 +93,17 @@ class _Reader:
             )
         entries = self._entries()
         # First, since a receipt knows which paths its diffs were taken for.
-        listed = [self._entry(entry) for entry in entries]
-        asked = {patch.id: self._ask(patch) for patch in catalogs.order(self.catalog.patches)}
+        listed = [self.texts.of_entry(entry) for entry in entries]
+        asked = {patch.id: self.texts.ask(patch) for patch in catalogs.order(self.catalog.patches)}
         of_catalog = tuple(asked)
         named = self._names(asked, listed)
         self._check_twins()
         series = tuple(dict.fromkeys([*of_catalog, *(entry.id for entry in entries), *named]))
         here = situation(
-            current={path: self.package.read(path) for item in self.known for path in item.paths},
-            known=sorted(self.known, key=lambda item: series.index(item.id)),
+            current={
+                path: self.package.read(path) for item in self.texts.known for path in item.paths
+            },
+            known=sorted(self.texts.known, key=lambda item: series.index(item.id)),
             receipt=listed,
             wanted={entry.id: entry.wanted for entry in entries},
             series=series,
@@ -124,7 +123,7 @@ class _Reader:
             here=here,
             asked=asked,
             named=tuple(dict.fromkeys(named)),
-            notes=tuple(dict.fromkeys(self.notes)),
+            notes=tuple(dict.fromkeys(self.texts.notes)),
             adhoc=frozenset(name for name in asked if name not in self.by_id),
         )
 
@@ -155,115 +154,6 @@ class _Reader:
         recorded = _record_path(self.install, path)
         return self.record is not None and self.record.digest(recorded) is not None
 
-    def _ask(self, patch: Patch) -> Asked:
-        """Decide by the version which texts of a catalog patch can be meant, and read those."""
-        standing = versions.judge(self.version, patch.affects)
-        if standing == "out":
-            why = f"vLLM {self.version} is outside {patch.affects}"
-            return self._asked(patch, (), gate=NOT_NEEDED, why=why)
-        meant = catalogs.candidates(patch, self.version)
-        if standing == "in" and meant:
-            return self._asked(patch, meant)
-        if standing == "edge" and meant:
-            why = f"no variant fits this build of {self.version}"
-            return self._asked(patch, meant, by="content", gate=UNSUPPORTED, why=why)
-        why = (
-            f"no variant for vLLM {self.version}"
-            if standing == "in"
-            else f"{self._nameless()}, and the files are not those of a listed release"
-        )
-        listed = patch.id in self.catalog.lock.patches
-        variants = patch.variants if listed else ()
-        return self._asked(patch, variants, by="digest", gate=UNSUPPORTED, why=why)
-
-    def _nameless(self) -> str:
-        return (
-            f"the version {self.version!r} says nothing" if self.version else "no version is known"
-        )
-
-    def _asked(
-        self,
-        patch: Patch,
-        variants: Sequence[Variant],
-        *,
-        by: str = "version",
-        gate: str = "",
-        why: str = "",
-    ) -> Asked:
-        requires = self.requires[patch.id]
-        candidates = tuple(
-            self._know(
-                patch.id,
-                patch.diff_bytes(variant),
-                where=patch.diff_path(variant),
-                requires=requires,
-                skip=patch.skip,
-            )
-            for variant in variants
-        )
-        against = [item.id for item in self.catalog.patches if patch.id in item.conflicts]
-        return Asked(
-            id=patch.id,
-            candidates=candidates,
-            by=by,
-            gate=gate,
-            why=why,
-            requires=tuple(sorted(requires)),
-            conflicts=(*patch.conflicts, *against),
-        )
-
-    def _know(
-        self,
-        name: str,
-        text: bytes,
-        *,
-        where: str = "",
-        requires: Iterable[str] = (),
-        skip: Sequence[str] = (),
-        skip_outside: bool = False,
-        places: Sequence[tuple[str, ...]] = (),
-    ) -> Known:
-        """Parse a text once; the same id and text is the same object."""
-        for known in self.known:
-            if known.id == name and known.text == text:
-                return known
-        parsed = diff.parse(text, name=where or name)
-        if len(places) == len(parsed.files):
-            parts = _parts_at(parsed, places)
-        else:
-            resolved = paths.resolve(
-                parsed,
-                name=where or name,
-                exists=self._exists,
-                skip=skip,
-                skip_outside=skip_outside,
-            )
-            parts = resolved.parts
-            outside = [f"{path} is outside the package, left out" for path in resolved.skipped]
-            self.notes += [f"{name}: {note}" for note in (*parsed.notes, *outside)]
-        files = dict.fromkeys(path for part in parts for path in (part.path, part.source))
-        known = Known(
-            id=name,
-            text=text,
-            parts=parts,
-            requires=requires,
-            places=_places(parsed, parts),
-            listed={
-                path: self.catalog.lock.before(name, path) for path in files if path is not None
-            },
-        )
-        self.known.append(known)
-        return known
-
-    def _entry(self, entry: Entry) -> Known:
-        return self._know(
-            entry.id,
-            entry.text,
-            where=f"receipt: {entry.id}",
-            requires=entry.requires,
-            places=entry.places,
-        )
-
     def _names(self, asked: dict[str, Asked], listed: Sequence[Known]) -> list[str]:
         """Turn all PATCH arguments into ids, or raise one error for all that can't be."""
         named: list[str] = []
@@ -290,7 +180,7 @@ class _Reader:
                 return item
             item = from_file(item, [*asked, *(known.id for known in listed)])
         self._check_id_is_free(item, listed)
-        known = self._know(
+        known = self.texts.know(
             item.id, item.text, where=item.where, skip_outside=self.request.skip_outside
         )
         named = asked.setdefault(item.id, Asked(id=item.id, candidates=(known,)))
@@ -324,45 +214,12 @@ class _Reader:
     def _check_twins(self) -> None:
         """Two names that differ only in case are one file on some disks, two on others."""
         names: dict[str, str] = {}
-        for path in dict.fromkeys(path for known in self.known for path in known.paths):
+        for path in dict.fromkeys(path for known in self.texts.known for path in known.paths):
             twin = names.setdefault(path.casefold(), path)
             if twin != path:
                 raise UnsafePath(
                     "two paths differ only in upper and lower case", facts=[twin, path]
                 )
-
-
-def _closures(patches: Iterable[Patch]) -> dict[str, frozenset[str]]:
-    """All that each patch requires, directly or by way of others."""
-    closures: dict[str, frozenset[str]] = {}
-    for patch in catalogs.order(patches):
-        needs = set(patch.requires)
-        for name in patch.requires:
-            needs |= closures[name]
-        closures[patch.id] = frozenset(needs)
-    return closures
-
-
-def _parts_at(parsed: Diff, places: Sequence[tuple[str, ...]]) -> tuple[Part, ...]:
-    """The parts of a diff that was applied before, at the places it was applied to."""
-    return tuple(
-        Part(path=place[0], source=place[1] if len(place) > 1 else None, diff=file)
-        for file, place in zip(parsed.files, places, strict=True)
-        if place
-    )
-
-
-def _places(parsed: Diff, parts: Sequence[Part]) -> list[tuple[str, ...]]:
-    """What a receipt keeps of where the parts of a diff went; see :class:`receipt.Entry`."""
-    places: list[tuple[str, ...]] = []
-    rest = list(reversed(parts))
-    for file in parsed.files:
-        if rest and rest[-1].diff is file:
-            part = rest.pop()
-            places.append((part.path,) if part.source is None else (part.path, part.source))
-        else:
-            places.append(())
-    return places
 
 
 def _lines(error: VllmPatchError) -> list[str]:
