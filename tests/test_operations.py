@@ -767,3 +767,20 @@ class TestLater:
         assert (site / "vllm/bin/go.py").stat().st_mode & 0o777 == 0o755
         operations.revert(self.asked(site))
         assert (site / "vllm/tools/run.py").stat().st_mode & 0o777 == 0o755
+
+    def test_the_python_of_the_install_judges_its_syntax(self, tmp_path: Path) -> None:
+        """A stand-in for another version: it takes what this one refuses, and refuses a 3."""
+        site = self.bare(tmp_path, **{"foo.py": b"a = 1\n"})
+        there = tmp_path / "python"
+        there.write_text("#!/bin/sh\nif grep -q 3; then echo 1 no such number; exit 1; fi\n")
+        there.chmod(0o755)
+
+        def apply(new: bytes) -> Report:
+            text = b"--- a/vllm/foo.py\n+++ b/vllm/foo.py\n@@ -1 +1 @@\n-a = 1\n+%s\n" % new
+            asked = self.asked(site, AdHoc(id="fix", text=text))
+            return operations.apply(asked.replaced(python=str(there)))
+
+        with pytest.raises(Refused) as caught:
+            apply(b"a = 3")
+        assert "would not compile: no such number" in caught.value.errors[0].what
+        assert apply(b"a = = 2").wrote

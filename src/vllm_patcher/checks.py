@@ -69,7 +69,7 @@ def not_compiling(here: Situation, target: Tree) -> Iterable[Reason]:
         for path in sorted(unit):
             if target[path] != here.current[path]:
                 before = base[path] if base[path] is not None else next(iter(others), None)
-                reason = does_not_compile(path, before, target[path])
+                reason = does_not_compile(path, before, target[path], here.compile_error)
                 if reason is not None:
                     yield reason
 

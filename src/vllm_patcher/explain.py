@@ -6,6 +6,7 @@ Always true here: nothing is decided; what is said is found in the bytes that we
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .hunks import nearest
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from .diff import Hunk
     from .hunks import Misfit, Nearest
     from .stack import Known, Problem
+
+
+#: Says why a source does not compile, or None if it does.
+Compiler = Callable[[bytes], "SyntaxError | None"]
 
 
 def describe(problem: Problem) -> Reason:
@@ -82,18 +87,21 @@ def upstream(patch: Known) -> Reason:
     return Reason(what="the lines it takes out are not there")
 
 
-def does_not_compile(path: str, before: bytes | None, after: bytes | None) -> Reason | None:
+def does_not_compile(
+    path: str, before: bytes | None, after: bytes | None, compile_error: Compiler
+) -> Reason | None:
     """Say where a Python source stops compiling that compiled before (None: no file)."""
     if not path.endswith(".py") or after is None:
         return None
-    error = _compile_error(after)
-    if error is None or (before is not None and _compile_error(before) is not None):
+    error = compile_error(after)
+    if error is None or (before is not None and compile_error(before) is not None):
         return None
     what = f"the patched file would not compile: {error.msg}"
     return Reason(what=what, path=path, line=error.lineno or 0)
 
 
-def _compile_error(source: bytes) -> SyntaxError | None:
+def compile_error(source: bytes) -> SyntaxError | None:
+    """Say why a source does not compile for the Python that runs this."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -53,6 +53,20 @@ sys.stdout.flush()
 """
 
 
+_COMPILE = """
+import sys, warnings
+warnings.simplefilter('ignore')
+try:
+    compile(sys.stdin.buffer.read(), '<patched>', 'exec', dont_inherit=True)
+except SyntaxError as error:
+    print(error.lineno or 0, error.msg)
+    sys.exit(1)
+except (ValueError, RecursionError, MemoryError) as error:
+    print(0, type(error).__name__, error)
+    sys.exit(1)
+"""
+
+
 class Spec(Value):
     """What the path finders say about the name `vllm`."""
 
@@ -116,6 +130,31 @@ def ask(
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise _silent(executable, f"exit status {done.returncode}", *said[-1:])
     return answer
+
+
+def compile_error(python: str, source: bytes) -> SyntaxError | None:
+    """Ask another interpreter why a source does not compile; None if it does.
+
+    None, too, if it does not answer.
+    """
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            [python, "-I", "-S", "-B", "-c", _COMPILE],
+            input=source,
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    line, _, what = done.stdout.decode("utf-8", "replace").strip().partition(" ")
+    if done.returncode == 0 or not line.isdigit():
+        return None
+    error = SyntaxError(what)
+    error.lineno = int(line)
+    return error
 
 
 def locate(python: str, *, environ: Mapping[str, str] = os.environ) -> str:

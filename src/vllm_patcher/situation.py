@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
+from .explain import Compiler, compile_error
 from .identify import identify
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ class Situation(Value):
     """All a plan is made from.
 
     ``series`` gives the order of ids and holds every one. ``known`` holds every text, ``receipt``
-    those the receipt lists; ``wanted`` gives their ``in`` or ``out``.
+    those the receipt lists; ``wanted`` gives their ``in`` or ``out``. ``compile_error`` asks the
+    Python that the files are for.
     """
 
     current: Tree
@@ -32,6 +34,7 @@ class Situation(Value):
     wanted: Mapping[str, str]
     series: tuple[str, ...]
     pristine: Pristine
+    compile_error: Compiler
 
 
 def situation(
@@ -42,6 +45,7 @@ def situation(
     wanted: Mapping[str, str],
     series: Sequence[str],
     pristine: Pristine,
+    compile_error: Compiler = compile_error,
 ) -> Situation:
     """Identify what is there and gather it with the rest a plan needs."""
     return Situation(
@@ -52,4 +56,5 @@ def situation(
         wanted=wanted,
         series=tuple(dict.fromkeys([*series, *(patch.id for patch in known)])),
         pristine=pristine,
+        compile_error=compile_error,
     )

@@ -8,13 +8,14 @@ mean are parsed.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
 from . import catalog as catalogs
-from . import receipt, versions
+from . import interpreter, receipt, versions
 from .errors import (
     InvalidPatch,
     UnknownPatch,
@@ -22,6 +23,7 @@ from .errors import (
     UnsupportedVersion,
     VllmPatchError,
 )
+from .explain import compile_error
 from .plan import Situation, situation
 from .record import Record
 from .request import AdHoc, from_file, pasted
@@ -108,6 +110,7 @@ class _Reader:
             wanted={entry.id: entry.wanted for entry in entries},
             series=series,
             pristine=self._pristine,
+            compile_error=self._compile_error,
         )
         for item in listed:
             if item.id not in asked:
@@ -147,6 +150,13 @@ class _Reader:
         if data is None:
             return self.record.digest(recorded) is None
         return self.record.matches(recorded, data) is True
+
+    def _compile_error(self, source: bytes) -> SyntaxError | None:
+        """Ask the Python that the files are for: others know other syntax."""
+        python = self.install.python
+        if python is None or os.path.realpath(python) == os.path.realpath(sys.executable):
+            return compile_error(source)
+        return interpreter.compile_error(python, source)
 
     def _exists(self, path: str) -> bool:
         if self.package.exists(path):
