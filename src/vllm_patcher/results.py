@@ -302,7 +302,7 @@ def _files(here: Survey, plan: Plan, findings: Iterable[Finding]) -> tuple[FileS
         FileStatus(
             path=path,
             state=_state(here, plan, path),
-            before=_digest(here.here.current[path]),
+            before=_digest(here.situation.current[path]),
             after=_digest(plan.target[path]),
             patches=tuple(patch.id for patch in plan.found.on(path)),
         )
@@ -311,8 +311,8 @@ def _files(here: Survey, plan: Plan, findings: Iterable[Finding]) -> tuple[FileS
 
 
 def _state(here: Survey, plan: Plan, path: str) -> str:
-    data = here.here.current[path]
-    if here.here.pristine(path, data):
+    data = here.situation.current[path]
+    if here.situation.pristine(path, data):
         return PRISTINE
     if path in plan.found.proven:
         return PATCHED

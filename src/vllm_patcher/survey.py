@@ -53,7 +53,7 @@ class Survey(Value):
     record: Record | None
     catalog: Catalog
     entries: tuple[Entry, ...]
-    here: Situation
+    situation: Situation
     asked: dict[str, Asked]
     named: tuple[str, ...]
     notes: tuple[str, ...]
@@ -123,7 +123,7 @@ class _Reader:
             record=self.record,
             catalog=self.catalog,
             entries=entries,
-            here=here,
+            situation=here,
             asked=asked,
             named=tuple(dict.fromkeys(named)),
             notes=tuple(dict.fromkeys(self.texts.notes)),

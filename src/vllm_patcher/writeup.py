@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def change_of(here: Survey, plan: Plan) -> Change | None:
     """Work out what to write, or None if all is as the plan wants it already."""
-    order = {name: place for place, name in enumerate(here.here.series)}
+    order = {name: place for place, name in enumerate(here.situation.series)}
     staying, leaving = _entries(here, plan)
     staying.sort(key=lambda entry: order[entry.id])
     during = sorted([*leaving, *staying], key=lambda entry: order[entry.id])
@@ -52,12 +52,12 @@ def _entries(here: Survey, plan: Plan) -> tuple[list[Entry], list[Entry]]:
         for entry in here.entries
         if entry.id not in ids | going and (entry.wanted == "in" or not _is_over(here, entry))
     ]
-    there = [*plan.found.patches, *plan.found.partial, *here.here.receipt]
+    there = [*plan.found.patches, *plan.found.partial, *here.situation.receipt]
     kept = {(entry.id, entry.text) for entry in staying}
     leaving = [
         _entry(here, patch, "out")
         for patch in dict.fromkeys(there)
-        if (patch.id in ids | going or patch in here.here.receipt)
+        if (patch.id in ids | going or patch in here.situation.receipt)
         and (patch.id, patch.text) not in kept
     ]
     return staying, leaving
@@ -66,8 +66,8 @@ def _entries(here: Survey, plan: Plan) -> tuple[list[Entry], list[Entry]]:
 def _is_over(here: Survey, entry: Entry) -> bool:
     """Say whether nothing can be left of a patch that an earlier run was taking out."""
     return all(
-        here.here.found.proven.issuperset(patch.paths)
-        for patch in here.here.receipt
+        here.situation.found.proven.issuperset(patch.paths)
+        for patch in here.situation.receipt
         if patch.id == entry.id and patch.text == entry.text
     )
 
@@ -139,7 +139,7 @@ def _stale_bytecode(here: Survey, plan: Plan) -> tuple[str, ...]:
     """
     package = here.install.package
     edited = {edit.path for edit in plan.edits}
-    patches = dict.fromkeys([*plan.goal, *plan.out, *plan.found.patches, *here.here.receipt])
+    patches = dict.fromkeys([*plan.goal, *plan.out, *plan.found.patches, *here.situation.receipt])
     stale: list[str] = []
     for path in sorted(edited.union(*(patch.paths for patch in patches))):
         if path in edited or plan.target[path] is None:
