@@ -784,3 +784,22 @@ class TestLater:
             apply(b"a = 3")
         assert "would not compile: no such number" in caught.value.errors[0].what
         assert apply(b"a = = 2").wrote
+
+
+def test_without_a_home_for_the_receipt_what_is_in_must_show(tmp_path: Path) -> None:
+    """A source tree with an edit: of two patches on top of each other nothing would tell."""
+    first = entry("one", patch(a05="50"))
+    over = diff("a.py", changed(FILES["a.py"], a05="50"), changed(FILES["a.py"], a05="51"))
+    second = entry("two", over, requires=["one"])
+    write_catalog(tmp_path / "catalog", first, second)
+    scene = make_scene(tmp_path, dist_info=False)
+    edited = FILES["a.py"] + b"# edited\n"
+    (scene.package / "a.py").write_bytes(edited)
+    asked = request(scene, assume_version="0.11.0")
+    with pytest.raises(Refused) as caught:
+        operations.apply(asked)
+    assert "nothing would show that one is in" in caught.value.errors[0].what
+    assert (scene.package / "a.py").read_bytes() == edited
+    assert operations.apply(request(scene, "one", assume_version="0.11.0")).wrote
+    (found,) = operations.verify(request(scene, "one", assume_version="0.11.0")).patches
+    assert found.state == "present"

@@ -527,7 +527,7 @@ class TestConflict:
     )
     def test_a_hunk_under_another_heading(self, copies: int, says: str) -> None:
         block = ("def f1():", "    x", "    y", "    z")
-        released: Files = {"a.py": text(*block * copies, "def f2():", "    x")}
+        released: Files = {"a.py": text(*block * copies, "def f2():", "    x", "    z")}
         patch = in_a("two", "@@ -6,3 +6,3 @@ def f2():\n     x\n-    y\n+    new\n     z\n")
         plan = World(released=released, catalog=[patch]).plan("two")
         assert plan.findings[0].state == CONFLICT
@@ -556,10 +556,48 @@ class TestConflict:
         assert plan.findings[0].state == CONFLICT
         assert says in words(plan)
 
+    @pytest.mark.parametrize(
+        ("heading", "moved"),
+        [("def f2():", True), ("x = 1", False), ("import os", False)],
+        ids=["code that moved", "an assignment", "an import"],
+    )
+    def test_a_heading_that_says_nothing_of_the_place(self, heading: str, *, moved: bool) -> None:
+        """The code has left its block, or the heading opens none: the only place is right."""
+        rest = ["    other"] if moved else []
+        released: Files = {"a.py": text(heading, *rest, "def f1():", "    x", "    y", "    z")}
+        patch = in_a("two", f"@@ -6,3 +6,3 @@ {heading}\n     x\n-    y\n+    w\n     z\n")
+        plan = World(released=released, catalog=[patch]).plan("two")
+        assert plan.findings[0].state == NOT_APPLIED
+
+    def test_a_twin_that_has_the_change_proves_nothing(self) -> None:
+        """The lines that are meant have drifted and lack it; equal ones far off have it."""
+        fixed = ("    begin", "    good", "    end")
+        faulty = ("    start", "    begin", "    bad", "    end", "    stop")
+        released: Files = {"a.py": text(*faulty, *("row",) * 20, "    more", *fixed, "    stop")}
+        hunk = "@@ -1,4 +1,4 @@\n     begin\n-    bad\n+    good\n     end\n     stop\n"
+        drifted: Files = {
+            "a.py": (released["a.py"] or b"").replace(b"end\n    stop\nrow", b"end\nrow")
+        }
+        for files in (released, drifted):
+            plan = World(released=files, catalog=[in_a("two", hunk)]).plan("two")
+            assert plan.findings[0].state in (NOT_APPLIED, CONFLICT)
+        assert plan.findings[0].state == CONFLICT
+
+    def test_a_bare_line_proves_nothing_away_from_its_place(self) -> None:
+        released: Files = {"a.py": text(*("row",) * 9, "new", *("row",) * 9)}
+        for line, state in ((10, UPSTREAM), (4, CONFLICT)):
+            patch = in_a("two", f"@@ -{line - 1},0 +{line} @@\n+new\n")
+            plan = World(released=released, catalog=[patch]).plan("two")
+            assert plan.findings[0].state == state
+
     def test_a_heading_is_shown_printable(self) -> None:
-        patch = in_a("two", "@@ -6,3 +6,3 @@ f2\x1b[2J\n     x\n-    y\n+    w\n     z\n")
-        released: Files = {"a.py": text("f1", "    x", "    y", "    z", "f2\x1b[2J")}
-        assert "'f2\\u001b[2J'" in words(World(released=released, catalog=[patch]).plan("two"))
+        heading = "def f2\x1b[2J"
+        hunk = f"@@ -6,3 +6,3 @@ {heading}\n     x\n-    y\n+    w\n     z\n"
+        patch = in_a("two", hunk)
+        released: Files = {
+            "a.py": text("def f1", "    x", "    y", "    z", heading, "    z", "    x")
+        }
+        assert "'def f2\\u001b[2J'" in words(World(released=released, catalog=[patch]).plan("two"))
 
     def test_where_a_hunk_belongs_to_an_end_of_the_file(self) -> None:
         last = changing("last", BASE, a=A + b"last\n")

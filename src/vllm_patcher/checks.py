@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .explain import describe, does_not_compile
 from .identify import identify
+from .judge import contains
 from .states import Reason
 
 if TYPE_CHECKING:
@@ -86,6 +87,9 @@ def not_taken_apart(
     ``on`` gives for each path to look at the patches that are to be found there; ``receipt``
     lists what the receipt will.
     """
+    if not here.keeps_receipt:
+        yield from _not_shown(here, target, on)
+        return
     again = identify(target, here.known, receipt, here.pristine)
     for path, patches in on.items():
         lost = [patch for patch in patches if patch not in again.on(path)]
@@ -94,3 +98,15 @@ def not_taken_apart(
         elif lost:
             names = " and ".join(patch.id for patch in lost)
             yield Reason(what=f"nothing in the result would show that {names} is in", path=path)
+
+
+def _not_shown(
+    here: Situation, target: Tree, on: Mapping[str, Collection[Known]]
+) -> Iterable[Reason]:
+    """The same where no receipt can be kept: what can't be proven must show by its text."""
+    again = identify(target, here.known, [], here.pristine)
+    for path, patches in on.items():
+        for patch in patches:
+            if patch not in again.on(path) and not contains(again.base, patch, surely=True):
+                what = f"without a dist-info, nothing would show that {patch.id} is in"
+                yield Reason(what=what, path=path)

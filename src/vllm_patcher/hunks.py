@@ -235,7 +235,9 @@ def _choose(
     if len(allowed) == 1:
         return "", allowed
     if not allowed:
-        return "elsewhere", places
+        # The only place there is, and nothing like it where the heading says: the code moved.
+        alone = len(places) == 1 and not headings.claims(hunk)
+        return ("", places) if alone else ("elsewhere", places)
     under = [at for at in allowed if hunk.heading and headings.is_under(at, hunk.heading)]
     return ("", under) if len(under) == 1 else ("ambiguous", allowed)
 

@@ -40,13 +40,15 @@ def contains(
     *,
     only: Collection[str] | None = None,
     beneath: Iterable[Known] = (),
+    surely: bool = False,
 ) -> bool:
     """Say whether a patch, or its parts in some paths, could come out of a tree by its text.
 
     That lines it takes out are not somewhere shows only there that they belong: so the place must
-    be the right one. ``beneath`` are patches that may have moved it.
+    be the right one. ``beneath`` are patches that may have moved it. ``surely`` also asks that
+    nothing stands elsewhere that the patch could be meant for.
     """
-    out = take(files, patch, trusted=False, only=only, beneath=beneath, strict=True)
+    out = take(files, patch, trusted=False, only=only, beneath=beneath, strict=True, surely=surely)
     return out is not None
 
 
@@ -64,7 +66,7 @@ def choose(
         lambda patch: _all_listed(found.base, patch),
     ]
     if asked.by == "content":
-        rules += [goes_on, lambda patch: contains(found.base, patch)]
+        rules += [goes_on, lambda patch: contains(found.base, patch, surely=True)]
     chosen = (patch for rule in rules for patch in asked.candidates if rule(patch))
     return next(chosen, None)
 
@@ -111,19 +113,21 @@ def counts(found: Found, patch: Known) -> Reason:
 
 def misfit(found: Found, patch: Known, *, laid: Tree, problems: Iterable[Problem]) -> Verdict:
     """Judge a patch that does not go on ``laid``, the patches before it on the base."""
-    if not fits(found.base, patch) and contains(found.base, patch):
+    if not fits(found.base, patch) and contains(found.base, patch, surely=True):
         if found.proven.issuperset(patch.paths):
             return UPSTREAM, [upstream(patch)]
         what = "it is there, but nothing proves that it was put in by vllm-patch"
         return PRESENT, [Reason(what=what)]
-    if contains(laid, patch) or contains(laid, patch, beneath=found.patches):
+    if any(contains(laid, patch, beneath=on, surely=True) for on in ((), found.patches)):
         return APPLIED, [Reason(what="another patch that is in does the same")]
     return CONFLICT, [_why(found, patch, problem) for problem in problems]
 
 
 def _why(found: Found, patch: Known, problem: Problem) -> Reason:
     unit = next(unit for unit in found.units if problem.path in unit)
-    if not fits(found.base, patch, only=unit) and contains(found.base, patch, only=unit):
+    if not fits(found.base, patch, only=unit) and contains(
+        found.base, patch, only=unit, surely=True
+    ):
         what = "this file has the change already, others of the patch have not"
         return Reason(what=what, path=problem.path)
     return describe(problem)

@@ -128,6 +128,20 @@ class Headings:
             or self._will_be_under(at, heading)
         ]
 
+    def claims(self, hunk: Hunk) -> bool:
+        """Say whether a block of a hunk's heading holds half of its lines, or more."""
+        wanted = {line.strip() for line in hunk.old} - {b""}
+        _, marks = self._marks
+        for place, mark in enumerate(marks):
+            if not _is_heading(mark.text, hunk.heading):
+                continue
+            after = (other.line for other in marks[place + 1 :] if other.indent <= mark.indent)
+            end = next(after, len(self._lines))
+            inside = {line.strip() for line in self._lines[mark.line : end]}
+            if 2 * len(wanted & inside) >= len(wanted):
+                return True
+        return False
+
     def passed(self, hunk: Hunk, at: int) -> None:
         """Go on behind a hunk that has its place."""
         if not self._any:
@@ -149,8 +163,11 @@ class Headings:
             )
 
     def _speaks(self, hunk: Hunk) -> bool:
-        """A heading says nothing if it is in no line, or the hunk is out of its block at once."""
-        if not hunk.heading or self._is_unheard(hunk.heading):
+        """Say whether a heading says where its hunk belongs.
+
+        Not if it opens no block, is in no line, or the hunk is out of its block at once.
+        """
+        if not hunk.heading.startswith(_PYTHON) or self._is_unheard(hunk.heading):
             return False
         marks = (_read(line) for line in hunk.old[: hunk.leading])
         return all(mark is None or mark.indent for mark in marks)

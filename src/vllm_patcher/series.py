@@ -190,7 +190,7 @@ class Series:
         done = (
             on.keys() <= self._staying
             and not judge.fits(current, patch)
-            and judge.contains(current, patch)
+            and judge.contains(current, patch, surely=True)
             and judge.fits(self._found.base, patch)
         )
         return [other.id for other in on] if done else []

@@ -24,7 +24,7 @@ class Situation(Value):
 
     ``series`` gives the order of ids and holds every one. ``known`` holds every text, ``receipt``
     those the receipt lists; ``wanted`` gives their ``in`` or ``out``. ``compile_error`` asks the
-    Python that the files are for.
+    Python that the files are for. ``keeps_receipt`` is false if there is no place for one.
     """
 
     current: Tree
@@ -35,6 +35,7 @@ class Situation(Value):
     series: tuple[str, ...]
     pristine: Pristine
     compile_error: Compiler
+    keeps_receipt: bool
 
 
 def situation(
@@ -46,6 +47,7 @@ def situation(
     series: Sequence[str],
     pristine: Pristine,
     compile_error: Compiler = compile_error,
+    keeps_receipt: bool = True,
 ) -> Situation:
     """Identify what is there and gather it with the rest a plan needs."""
     return Situation(
@@ -57,4 +59,5 @@ def situation(
         series=tuple(dict.fromkeys([*series, *(patch.id for patch in known)])),
         pristine=pristine,
         compile_error=compile_error,
+        keeps_receipt=keeps_receipt,
     )

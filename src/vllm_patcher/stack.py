@@ -135,13 +135,14 @@ def take(
     beneath: Iterable[Known] = (),
     only: Collection[str] | None = None,
     strict: bool = False,
+    surely: bool = False,
 ) -> dict[str, bytes | None] | None:
     """Take a patch off a tree, or only its parts in some paths; None: it is not on there.
 
     ``trusted`` lets a header's line number decide where the text does not; what comes out must
     then be proven by its digest. ``beneath`` are the patches that stay on. ``strict`` says that
     what only puts lines in, and so finds nothing that the patch had put there, is to stand at its
-    line.
+    line. ``surely`` also refuses where the change could be left to do elsewhere.
     """
     result = dict(files)
     beneath = tuple(beneath)
@@ -150,8 +151,14 @@ def take(
         if only is not None and part.path not in only:
             continue
         moved = _estimate(place, patch, beneath)
-        out = _run(result, _reversed(part), trusted=trusted, moved=moved)
-        if isinstance(out, Problem) or (strict and not _at_known_lines(out.placements, moved)):
+        back = _reversed(part)
+        before = result.get(back.source or back.path)
+        out = _run(result, back, trusted=trusted, moved=moved)
+        if isinstance(out, Problem):
+            return None
+        if strict and not _at_known_lines(out.placements, moved):
+            return None
+        if surely and any(_is_left_to_do(each, before or b"") for each in out.placements):
             return None
     return result
 
@@ -174,9 +181,32 @@ def _at_known_lines(placements: Sequence[Placement], moved: Moved) -> bool:
 
 
 def _tells(hunk: Hunk) -> bool:
-    """Say whether a hunk takes something out: where that is says where the hunk belongs."""
+    """Say whether a hunk takes something out: where that is says where the hunk belongs.
+
+    Lines without any around them may stand anywhere for other reasons.
+    """
     changed = hunk.old[hunk.leading : len(hunk.old) - hunk.trailing]
-    return bool(hunk.removed) and any(line.strip() for line in changed)
+    told = bool(hunk.removed) and any(line.strip() for line in changed)
+    return told and bool(hunk.leading or hunk.trailing)
+
+
+def _is_left_to_do(placement: Placement, data: bytes) -> bool:
+    """Say whether a hunk that would come out away from its line could still have to go in.
+
+    That is so if what it puts back stands somewhere, with the nearest lines around it: then the
+    lines that were found are a twin's, and those that are meant lack the change.
+    """
+    if not placement.offset:
+        return False
+    new = placement.hunk.new
+    first, last = placement.hunk.leading, len(new) - placement.hunk.trailing
+    while first > 0 and not (first < placement.hunk.leading and new[first].strip()):
+        first -= 1
+    while last < len(new) and not (
+        last > len(new) - placement.hunk.trailing and new[last - 1].strip()
+    ):
+        last += 1
+    return b"\n" + b"".join(new[first:last]) in b"\n" + data
 
 
 def _reversed(part: Part) -> Part:

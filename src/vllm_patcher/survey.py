@@ -111,6 +111,7 @@ class _Reader:
             series=series,
             pristine=self._pristine,
             compile_error=self._compile_error,
+            keeps_receipt=self.info is not None,
         )
         for item in listed:
             if item.id not in asked:

@@ -66,7 +66,8 @@ def _other_kind(lines: Sequence[bytes], at: int, bare: bytes) -> str:
     line = lines[at]
     quoted = len(line) - len(bare)
     after = lines[at + 1][quoted : quoted + 1] if at + 1 < len(lines) else b""
-    if bare.startswith(b"Only in ") and b": " in bare:
+    # Not a sentence that begins so: diff writes two names there, and most have no blank.
+    if re.fullmatch(rb"Only in \S+: \S+\s*", bare):
         return f"found {show(line)}, expected the whole file (diff -N)"
     if after in (b"<", b">") and re.fullmatch(_COMMAND, bare):
         return f"found {show(line)} of a normal diff, expected a unified one (diff -u)"
