@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import py_compile
 import shutil
@@ -17,6 +16,7 @@ import pytest
 import vllm_patcher
 from fakes import dist_info_folder, make_install
 from faulty import Killed, Os, dying, snapshot
+from scenes import entry, write_catalog
 from vllm_patcher import operations, receipt
 from vllm_patcher.request import AdHoc, Request
 
@@ -270,36 +270,13 @@ def test_bytecode_of_what_was_killed_is_not_run(
         assert not list(case.site.rglob("__pycache__")), step
 
 
-CATALOG = """schema = 1
-
-[[patch]]
-id = "fix"
-title = "A fix"
-kind = "crash"
-affects = ">=0.1"
-references = ["https://example.org/1"]
-
-[[patch.variant]]
-diff = "fix.patch"
-sha256 = "{digest}"
-"""
-
-
-def make_catalog(folder: Path, diff: bytes) -> Path:
-    folder.mkdir()
-    (folder / "fix.patch").write_bytes(diff)
-    digest = hashlib.sha256(diff).hexdigest()
-    (folder / "manifest.toml").write_text(CATALOG.format(digest=digest), encoding="utf-8")
-    return folder
-
-
 @pytest.mark.parametrize("undo", [False, True])
 def test_a_revision_that_was_killed_in_the_change_to_another_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, undo: bool
 ) -> None:
     newer = change("v1/one.py", 1, "77") + change("v1/two.py", 2, "77")
-    first = make_catalog(tmp_path / "first", MODIFY)
-    second = make_catalog(tmp_path / "second", newer)
+    first = write_catalog(tmp_path / "first", entry("fix", MODIFY))
+    second = write_catalog(tmp_path / "second", entry("fix", newer))
     site = tmp_path / "site"
     make_install(site, files=FILES)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import py_compile
 import shutil
@@ -13,6 +12,7 @@ import pytest
 
 from fakes import dist_info_folder, make_install
 from faulty import snapshot
+from scenes import entry, write_catalog
 from vllm_patcher import operations, receipt
 from vllm_patcher.plan import plan_apply, plan_revert
 from vllm_patcher.receipt import Entry
@@ -243,34 +243,11 @@ def test_without_record_there_are_no_lines_and_yet_a_receipt(tmp_path: Path) -> 
 
 # The receipt.
 
-MANIFEST = """\
-schema = 1
-
-[[patch]]
-id = "fix"
-title = "A fix"
-kind = "crash"
-affects = ">=0.1"
-references = ["https://example.org/1"]
-
-[[patch.variant]]
-diff = "fix.patch"
-sha256 = "{digest}"
-"""
-
-
-def make_catalog(folder: Path, text: bytes) -> Path:
-    folder.mkdir()
-    (folder / "fix.patch").write_bytes(text)
-    digest = hashlib.sha256(text).hexdigest()
-    (folder / "manifest.toml").write_text(MANIFEST.format(digest=digest), encoding="utf-8")
-    return folder
-
 
 def test_a_catalog_patch_stays_one_for_a_run_with_other_catalogs(
     place: Place, tmp_path: Path
 ) -> None:
-    catalog = make_catalog(tmp_path / "catalog", FIX.text)
+    catalog = write_catalog(tmp_path / "catalog", entry("fix", FIX.text))
     place.apply(catalogs=(catalog,))
     assert [entry.adhoc for entry in place.entries()] == [False]
     assert place.to_apply(FIX) is None
@@ -285,8 +262,8 @@ def test_while_one_revision_replaces_another_the_receipt_holds_both(
     place: Place, tmp_path: Path
 ) -> None:
     newer = diff("a.py", "a = 1", "a = 3")
-    place.apply(catalogs=(make_catalog(tmp_path / "first", FIX.text),))
-    change = place.to_apply(catalogs=(make_catalog(tmp_path / "second", newer),))
+    place.apply(catalogs=(write_catalog(tmp_path / "first", entry("fix", FIX.text)),))
+    change = place.to_apply(catalogs=(write_catalog(tmp_path / "second", entry("fix", newer)),))
     assert change is not None
     during = receipt.load(change.meanwhile, path="the receipt")
     assert [(entry.wanted, entry.text) for entry in during] == [("out", FIX.text), ("in", newer)]
@@ -342,7 +319,7 @@ def test_a_patch_that_is_wanted_in_and_gone_is_not_forgotten(place: Place) -> No
 def test_a_patch_of_another_tool_that_is_taken_out_is_noted_while_that_lasts(
     place: Place, tmp_path: Path
 ) -> None:
-    catalog = make_catalog(tmp_path / "catalog", diff("a.py", "a = 1", "a = 2"))
+    catalog = write_catalog(tmp_path / "catalog", entry("fix", diff("a.py", "a = 1", "a = 2")))
     before = snapshot(place.site)
     (place.package / "a.py").write_bytes(b"a = 2\n")
     here = place.survey(catalogs=(catalog,))
