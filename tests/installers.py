@@ -1,0 +1,209 @@
+"""Real installers at work: environments made by venv and uv, filled by pip and uv.
+
+What they install is a stand-in for vLLM: a small project that a real build back end turns into
+a wheel. It holds the file that the built-in catalog mends, so every verb has work to do there.
+Nothing is fetched; uv gets a cache of its own, which a test may spoil.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import scenes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FINISH, LEAK = "lora-finish-request", "lora-waiting-leak"
+FIXED = {FINISH: "applied", LEAK: "applied"}
+UNFIXED = {FINISH: "not-applied", LEAK: "not-applied"}
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    fails: bool = False,
+) -> str:
+    """Run a command; return all that it printed, and raise that if it did not go as expected."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=None if env is None else dict(env),
+        cwd=cwd,
+    )
+    said = done.stdout.decode("utf-8", "replace")
+    if bool(done.returncode) is not fails:
+        raise AssertionError(f"{command} ended with {done.returncode}:\n{said}")
+    return said
+
+
+def stand_in(folder: Path, *, version: str = "0.11.0", name: str = "vllm") -> Path:
+    """Write the source tree of a project that packages a small `vllm`; return the folder."""
+    package = folder / "vllm"
+    for path, data in {
+        "__init__.py": f'"""A stand-in."""\n\n__version__ = "{version}"\n'.encode(),
+        "v1/__init__.py": b"",
+        "v1/metrics/__init__.py": b"",
+        scenes.STATS: scenes.STATS_TEXT,
+        **scenes.FILES,
+    }.items():
+        (package / path).parent.mkdir(parents=True, exist_ok=True)
+        (package / path).write_bytes(data)
+    (folder / "pyproject.toml").write_text(
+        textwrap.dedent(f"""\
+            [build-system]
+            requires = ["setuptools"]
+            build-backend = "setuptools.build_meta"
+
+            [project]
+            name = "{name}"
+            version = "{version}"
+
+            [tool.setuptools.packages.find]
+            include = ["vllm*"]
+            """)
+    )
+    return folder
+
+
+@functools.cache
+def wheel(version: str = "0.11.0", name: str = "vllm") -> Path:
+    """Build the stand-in's wheel, once in a process; it goes with the process."""
+    folder = Path(_scratch().name, f"{name}-{version}")
+    stand_in(folder / "source", version=version, name=name)
+    options = ("--no-build-isolation", "--no-deps", "--no-index", "--quiet")
+    pip("wheel", *options, "--wheel-dir", folder, folder / "source")
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="vllm-patcher-tests-")
+
+
+def pip(*arguments: str | Path, python: str | Path = sys.executable, **more: Any) -> str:
+    """Run the pip of an interpreter."""
+    return run([python, "-m", "pip", "--disable-pip-version-check", *arguments], **more)
+
+
+def uv(*arguments: str | Path, cache: Path, **more: Any) -> str:
+    """Run uv, which fetches nothing, with a cache of its own."""
+    from uv import find_uv_bin
+
+    env = {**os.environ, "UV_CACHE_DIR": str(cache), "UV_OFFLINE": "1", "UV_NO_CONFIG": "1"}
+    env |= more.pop("env", {})
+    return run([find_uv_bin(), *arguments], env=env, **more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """A virtual environment."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def site(self) -> Path:
+        """Its site-packages."""
+        (site,) = self.folder.glob("lib/python*/site-packages")
+        return site
+
+    @property
+    def package(self) -> Path:
+        return self.site / "vllm"
+
+    @property
+    def stats(self) -> Path:
+        return self.package / scenes.STATS
+
+    def pip(self, *arguments: str | Path, **more: Any) -> str:
+        """Run this suite's pip on the environment."""
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+        return run([*command, "--python", self.python, *arguments], **more)
+
+    def install(self, version: str = "0.11.0", *, name: str = "vllm") -> Environment:
+        """Install the stand-in with pip."""
+        self.pip("install", "--no-deps", "--no-index", wheel(version, name))
+        return self
+
+    def uv_install(
+        self, cache: Path, *more: str, version: str = "0.11.0", name: str = "vllm"
+    ) -> Environment:
+        """Install the stand-in with uv."""
+        command = ("pip", "install", "--python", self.python, "--no-deps", "--no-index")
+        uv(*command, *more, wheel(version, name), cache=cache)
+        return self
+
+    def imported(self, *options: str, expression: str = "stats.__file__") -> str:
+        """Import the stand-in's patched module in this environment; return what is asked of it."""
+        code = f"from vllm.v1.metrics import stats; print({expression})"
+        return run([self.python, *options, "-c", code], cwd=self.folder).strip()
+
+
+def venv(folder: Path, *options: str, python: str | Path = sys.executable) -> Environment:
+    """Make an environment without pip, as `python -m venv` does."""
+    run([python, "-m", "venv", "--without-pip", *options, folder])
+    return Environment(folder=folder)
+
+
+def uv_venv(folder: Path, cache: Path) -> Environment:
+    """Make an environment with uv."""
+    uv("venv", "--python", sys.executable, folder, cache=cache)
+    return Environment(folder=folder)
+
+
+def states(ran: scenes.Ran) -> dict[str, str]:
+    """The state of each patch in the JSON of a run."""
+    return {patch["id"]: patch["state"] for patch in ran.json["patches"]}
+
+
+def tool(
+    *arguments: str | Path,
+    python: str | Path = sys.executable,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> scenes.Ran:
+    """Run vllm-patch, with an interpreter that has or gets it, and nothing of this shell's.
+
+    `env` are variables that are added.
+    """
+    clean = {
+        key: value
+        for key, value in scenes.environ().items()
+        if key not in {"VIRTUAL_ENV", "CONDA_PREFIX"}
+    }
+    done = subprocess.run(
+        [str(python), "-m", "vllm_patcher", *map(str, arguments)],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**clean, **(env or {})},
+        cwd=cwd,
+    )
+    return scenes.Ran(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
+
+
+def where(*arguments: str | Path, **more: Any) -> dict[str, Any]:
+    """What `where --json` says."""
+    ran = tool("where", *arguments, "--json", **more)
+    assert ran.code == 0, ran.out + ran.err
+    found: dict[str, Any] = json.loads(ran.out)
+    return found
