@@ -126,7 +126,7 @@ def applied_text(request: Request, name: str) -> bytes | None:
 
 
 class _Run:
-    """Plan; if there is anything to do, plan again under the lock and do it.
+    """Plan; if there is anything to do, do it under the lock, on what is there then.
 
     A refusal, too, counts only under the lock: without it, files may have been read while
     another process was in the middle of its change.
@@ -139,14 +139,17 @@ class _Run:
         self._request = request
         self._planner = planner
         self.warnings: list[str] = []
+        planned = False
         with suppress(Refused):
             self._look()
             if self.change is None:
                 return
+            planned = True
         from .transaction import locked
 
         with locked(self._install.package, warn=self.warnings.append):
-            self._look()
+            if not (planned and self.here.is_up_to_date()):
+                self._look()
             if self.change is not None:
                 self._commit(self.change)
 

@@ -188,7 +188,8 @@ class Series:
         on = dict.fromkeys(other for path in patch.paths for other in self._found.on(path))
         current = self._here.current
         done = (
-            on.keys() <= self._staying
+            bool(on)
+            and on.keys() <= self._staying
             and not judge.fits(current, patch)
             and judge.contains(current, patch, surely=True)
             and judge.fits(self._found.base, patch)

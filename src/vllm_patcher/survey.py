@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
@@ -38,12 +38,15 @@ if TYPE_CHECKING:
     from .request import Request
     from .stack import Known
 
+_RECORD = "RECORD"
+
 
 class Survey(Value):
     """What one run works with. ``info`` is the dist-info, None if there is none.
 
     ``entries`` are the receipt's, ``asked`` all patches that can be asked about, ``named`` the ids
-    asked for by name; ``adhoc`` are ids no catalog has.
+    asked for by name; ``adhoc`` are ids no catalog has. ``info_files`` are the files of the
+    dist-info as they were read.
     """
 
     install: Install
@@ -58,6 +61,16 @@ class Survey(Value):
     named: tuple[str, ...]
     notes: tuple[str, ...]
     adhoc: frozenset[str]
+    info_files: Mapping[str, bytes | None]
+
+    def is_up_to_date(self) -> bool:
+        """Say whether the install still is as it was read: no other run has changed it since."""
+        info = all(
+            self.info is not None and self.info.read(name) == data
+            for name, data in self.info_files.items()
+        )
+        current = self.situation.current
+        return info and all(self.package.read(path) == data for path, data in current.items())
 
     def record_path(self, path: str) -> str:
         """The path of a file of the package as RECORD writes it."""
@@ -84,6 +97,7 @@ class _Reader:
         self.version = request.assume_version or install.version
         self.catalog = catalogs.load_all(request.catalogs, builtin=request.builtin)
         self.by_id = {patch.id: patch for patch in self.catalog.patches}
+        self.info_files = self._info_files()
         self.record = self._record()
         self.texts = Texts(self.catalog, self.version, self._exists)
 
@@ -129,19 +143,24 @@ class _Reader:
             named=tuple(dict.fromkeys(named)),
             notes=tuple(dict.fromkeys(self.texts.notes)),
             adhoc=frozenset(name for name in asked if name not in self.by_id),
+            info_files=self.info_files,
         )
 
-    def _record(self) -> Record | None:
+    def _info_files(self) -> dict[str, bytes | None]:
         if self.info is None:
-            return None
-        data = self.info.read("RECORD")
-        return None if data is None else Record.parse(data, name=f"{self.info.root}/RECORD")
+            return {}
+        return {name: self.info.read(name) for name in (_RECORD, receipt.NAME)}
+
+    def _record(self) -> Record | None:
+        data = self.info_files.get(_RECORD)
+        return None if data is None else Record.parse(data, name=self._info_path(_RECORD))
 
     def _entries(self) -> tuple[Entry, ...]:
-        if self.info is None:
-            return ()
-        path = os.path.join(self.info.root, receipt.NAME)
-        return receipt.load(self.info.read(receipt.NAME), path=path)
+        data = self.info_files.get(receipt.NAME)
+        return receipt.load(data, path=self._info_path(receipt.NAME))
+
+    def _info_path(self, name: str) -> str:
+        return os.path.join(self.info.root if self.info is not None else "", name)
 
     def _pristine(self, path: str, data: bytes | None) -> bool:
         """Say whether a path holds what was released: by RECORD or, without one, by the lock."""
