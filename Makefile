@@ -3,10 +3,12 @@
 #   PYTHON=...   the interpreter to start from (python3)
 #   VENV=...     where the tests' environment lies (.venv)
 #   ARGS=...     more arguments for pytest
+#   FUZZ=...     seconds of `make torture` for each reader of foreign bytes (600)
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+FUZZ ?= 600
 
 # The interpreter below an activated environment: the one that is active may be the one that is
 # about to be made anew.
@@ -27,12 +29,13 @@ export PIP_USER := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all bench lint build clean python
+.PHONY: help demo test test-all torture bench lint build clean python
 
 help:
 	@echo 'make demo      the whole story on a real vLLM 0.11.0, in an environment of its own'
 	@echo 'make test      lint and the suite'
 	@echo 'make test-all  the same and the long parts'
+	@echo 'make torture   random diffs, stacks, kills and crowds, and the fuzzer; about an hour'
 	@echo 'make bench     how long vllm-patch takes, beside python, git and patch'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make build     sdist and wheel into dist/'
@@ -49,6 +52,13 @@ test: lint
 
 test-all: lint
 	"$(PY)" -m pytest -n auto --cov=vllm_patcher $(ARGS)
+
+torture: $(READY)
+	"$(PY)" -m pip install --quiet --editable '.[fuzz]'
+	VLLM_PATCHER_TORTURE=1 VLLM_PATCHER_EXPLORE=1 "$(PY)" -m pytest -n auto -m torture $(ARGS)
+	for reader in diff manifest record receipt; do \
+		"$(PY)" scripts/fuzz.py $$reader -max_total_time=$(FUZZ) || exit 1; \
+	done
 
 lint: $(READY)
 	"$(PY)" -m ruff check src tests scripts patches

@@ -24,6 +24,9 @@ REQUIRE_ALL = "VLLM_PATCHER_REQUIRE_ALL"
 EXPLORE = "VLLM_PATCHER_EXPLORE"
 """When this variable is set to anything, the property tests try new examples each time."""
 
+TORTURE = "VLLM_PATCHER_TORTURE"
+"""When this variable is set to anything, tests marked `torture` try as much as they can."""
+
 _MEDDLING = (
     # Each of these changes what the program or an interpreter started by a test does.
     "CONDA_PREFIX",
@@ -177,3 +180,8 @@ def _pip(*arguments: str) -> str:
 def _reason(error: OSError | subprocess.SubprocessError) -> str:
     said = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else ""
     return said.splitlines()[-1] if said else str(error)
+
+
+def torture(usual: int, long: int) -> int:
+    """Say how often a test marked `torture` is to try: `long` in `make torture`."""
+    return long if os.environ.get(TORTURE) else usual

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import vllm_patcher
+from conftest import torture
 from fakes import dist_info_folder, make_install
 from faulty import Killed, Os, dying, snapshot
 from scenes import entry, write_catalog
@@ -378,15 +379,17 @@ def test_a_process_that_ends_with_no_clean_up_holds_no_lock(
 
 
 @pytest.mark.slow
+@pytest.mark.torture
 def test_kill_at_any_time(tmp_path: Path) -> None:
     case = make_case(tmp_path, DIFFS["all"])
     diff = tmp_path / "case.patch"
     diff.write_bytes(DIFFS["all"])
-    for attempt in range(60):
+    attempts = torture(60, 400)
+    for attempt in range(attempts):
         case.fresh(patched=False)
         process = subprocess.Popen(program(case.site, diff, -1), env=environment())
         # From before it has found anything to after it has ended.
-        time.sleep(0.05 + 0.15 * attempt / 60)
+        time.sleep(0.05 + 0.15 * attempt / attempts)
         process.kill()
         process.wait()
         assert has_whole_files_only(case)

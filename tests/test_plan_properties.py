@@ -6,9 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
+from conftest import torture
 from engine import World, known, make_diff, put, refused
 from vllm_patcher.errors import InvalidPatch
 from vllm_patcher.states import SATISFYING
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from vllm_patcher.stack import Known
 
 NAMES = ("a.txt", "b.txt", "c.txt")
-EXAMPLES = 300
+EXAMPLES = torture(300, 3000)
+
+pytestmark = pytest.mark.torture
 
 thorough = settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import vllm_patcher
+from conftest import torture
 from fakes import dist_info_folder, make_install
 from faulty import Os, snapshot
 from vllm_patcher.errors import Conflict, UnsafePath, VllmPatchError, WriteFailed
@@ -559,13 +560,15 @@ for _ in range(int(rounds)):
 """
 
 
+@pytest.mark.torture
 def test_nobody_in_a_mixed_crowd_sees_a_torn_file(place: Place, tmp_path: Path) -> None:
     before = snapshot(place.site)
     diff = tmp_path / "fix.patch"
     diff.write_bytes(DIFF)
+    writers = ("apply", "revert", "apply,revert", "revert,apply") * torture(1, 4)
     crowd = [
-        start("-c", CROWD, place.site, diff, verbs, 12)
-        for verbs in ("apply", "revert", "apply,revert", "verify", "revert,apply", "verify,status")
+        start("-c", CROWD, place.site, diff, verbs, torture(12, 300))
+        for verbs in (*writers, "verify", "verify,status")
     ]
     whole = {
         "a.py": {b"a = 1\n", b"a = 2\n"},

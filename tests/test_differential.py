@@ -1,0 +1,142 @@
+"""Ours beside git and GNU patch: the same bytes, or one of the differences that are meant.
+
+A file is edited at random, the edit is made into a diff by each of three tools, and that diff is
+put on the file, on what the edit made of it (backwards), and on a file that has drifted. What
+ours says, what `git apply` says and what `patch -F0` says are compared; each way in which they
+may differ has a name here and a line in docs/diffs.md, and all others fail.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import difftools
+from conftest import torture
+from vllm_patcher.diff import parse
+from vllm_patcher.hunks import Misfit, apply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from vllm_patcher.diff import FileDiff
+
+    Maker = Callable[[Path, bytes, bytes, int], bytes]
+
+
+def with_difflib(_folder: Path, old: bytes, new: bytes, context: int) -> bytes:
+    return difftools.with_difflib(old, new, context)
+
+
+MAKERS = {"git": difftools.with_git, "diff": difftools.with_diff, "difflib": with_difflib}
+
+# Some lines repeat, some begin blocks that a heading names, some are blank or end in a CR.
+_LINES = st.one_of(
+    st.sampled_from([b"", b"    ", b"def f():", b"class C:", b"    return", b"    x = 1", b"a\r"]),
+    st.integers(0, 60).map(lambda n: b"    v%d = %d" % (n, n)),
+)
+
+
+def _joined(lines: Sequence[bytes], *, newline: bool) -> bytes:
+    return b"\n".join(lines) + (b"\n" if newline and lines else b"")
+
+
+def _edited(draw: st.DrawFn, lines: Sequence[bytes], times: int) -> list[bytes]:
+    new = list(lines)
+    for _ in range(times):
+        begin = draw(st.integers(0, len(new)))
+        end = min(len(new), begin + draw(st.integers(0, 3)))
+        new[begin:end] = draw(st.lists(_LINES, max_size=3))
+    return new
+
+
+@st.composite
+def edits(draw: st.DrawFn) -> tuple[bytes, bytes, bytes]:
+    """A file, what an edit makes of it, and the same file drifted by another edit."""
+    old = draw(st.lists(_LINES, max_size=40))
+    newline = st.sampled_from([True, True, True, False])
+    return (
+        _joined(old, newline=draw(newline)),
+        _joined(_edited(draw, old, draw(st.integers(1, 4))), newline=draw(newline)),
+        _joined(_edited(draw, old, draw(st.integers(0, 2))), newline=draw(newline)),
+    )
+
+
+def put_on(data: bytes, files: Sequence[FileDiff]) -> bytes | str:
+    """What ours makes of a file; the reason if it refuses."""
+    for file in files:
+        result = apply(data, file)
+        if isinstance(result, Misfit):
+            return result.reason
+        data = result.data or b""
+    return data
+
+
+def difference(
+    ours: bytes | str, theirs: bytes | None, tool: str, patch: bytes, files: Sequence[FileDiff]
+) -> str:
+    """Name the way in which two answers differ; "same" if they do not."""
+    hunks = [hunk for file in files for hunk in file.hunks]
+    if theirs is None:
+        return "same" if isinstance(ours, str) else "only ours takes it"
+    if isinstance(ours, str):
+        if any(not hunk.old for hunk in hunks):
+            return "no old line"
+        if ours == "nowhere" and any(hunk.leading != hunk.trailing for hunk in hunks):
+            return "context cut short"
+        if ours == "nowhere" and difftools.NO_NEWLINE in patch:
+            return "no newline"
+        return f"ours refuses: {ours}"
+    if ours == theirs:
+        return "same"
+    if difftools.NO_NEWLINE in patch:
+        return "no newline"
+    return f"other bytes than {tool}"
+
+
+#: docs/diffs.md says why each of these is meant.
+MEANT = {
+    "same",
+    "only ours takes it",
+    "no old line",
+    "no newline",
+    "ours refuses: ambiguous",
+    "ours refuses: elsewhere",
+    "context cut short",
+}
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("made_by", MAKERS)
+def test_ours_and_theirs(made_by: str, tmp_path: Path) -> None:
+    difftools.need("diff", "git", "patch")
+    seen: Counter[str] = Counter()
+
+    @settings(max_examples=torture(100, 7000))
+    @given(edit=edits(), context=st.integers(0, 5))
+    def check(edit: tuple[bytes, bytes, bytes], context: int) -> None:
+        old, new, drifted = edit
+        patch = MAKERS[made_by](tmp_path, old, new, context)
+        if not patch:
+            return
+        files = parse(patch, name="x.patch").files
+        for data in (old, drifted):
+            ours = put_on(data, files)
+            theirs = {
+                "git": difftools.put_on_by_git(
+                    tmp_path, data, patch, *(["--unidiff-zero"] if not context else [])
+                ),
+                "patch": difftools.put_on_by_patch(tmp_path, data, patch),
+            }
+            for tool, result in theirs.items():
+                name = difference(ours, result, tool, patch, files)
+                seen[name] += 1
+                assert name in MEANT, (name, patch, data, ours, result)
+
+    check()
+    assert seen["same"] > sum(seen.values()) / 2, seen
