@@ -47,7 +47,7 @@ SEEDS: dict[str, tuple[bytes, ...]] = {
     ),
     "manifest": (
         (
-            b'schema = 1\n[[patch]]\nid = "a"\ntitle = "t"\nkind = "crash"\naffects = ">=0.8,<0.9"\n'
+            b'schema = 1\n[[patch]]\nid = "a"\ntitle = "t"\nkind = "leak"\naffects = ">=0.8,<0.9"\n'
             b'references = ["https://example.org"]\nrequires = ["b"]\ncve = ["CVE-2024-1"]\n'
             b'[[patch.variant]]\nvllm = "~=0.8.1"\ndiff = "a.patch"\nsha256 = "00"\n'
         ),
@@ -57,8 +57,9 @@ SEEDS: dict[str, tuple[bytes, ...]] = {
     ),
     "receipt": (
         (
-            b'{"schema": 1, "patches": [{"id": "a", "wanted": "in", "text": "x", "requires": ["b"],'
-            b' "places": [["a.py"]]}]}'
+            b'{"schema": 1, "patches": [{"id": "a", "wanted": "in", "diff": "x", "requires": ["b"],'
+            b' "places": [["a.py"]], "adhoc": true}, {"id": "b", "wanted": "out", "diff_base64":'
+            b' "eA==", "places": [["a.py", "b.py"], []]}]}'
         ),
     ),
 }

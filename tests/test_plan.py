@@ -557,6 +557,24 @@ class TestConflict:
         assert says in words(plan)
 
     @pytest.mark.parametrize(
+        ("there", "says"),
+        [
+            ((1,), "half of it is there: hunk 1 of 3"),
+            ((1, 2), "half of it is there: hunks 1, 2 of 3"),
+        ],
+    )
+    def test_half_of_it_is_there(self, there: tuple[int, ...], says: str) -> None:
+        lines = {1: "l10", 2: "l20", 3: "l30"}
+        long: Files = {"a.py": numbered(40)}
+        patch = changing("p", long, a=edited(numbered(40), l10="x", l20="y", l30="z"))
+        done = {lines[number]: "xyz"[number - 1] for number in there}
+        other = {lines[number]: "other" for number in lines if number not in there}
+        released: Files = {"a.py": edited(numbered(40), **done, **other)}
+        plan = World(released=released, catalog=[patch]).plan("p")
+        assert plan.findings[0].state == CONFLICT
+        assert says in words(plan)
+
+    @pytest.mark.parametrize(
         ("heading", "moved"),
         [("def f2():", True), ("x = 1", False), ("import os", False)],
         ids=["code that moved", "an assignment", "an import"],

@@ -17,13 +17,24 @@ if TYPE_CHECKING:
     from .hunks import Misfit, Nearest
     from .stack import Known, Problem
 
+#: With more hunks than this in one file nobody looks which of them are there.
+_MANY_HUNKS = 100
 
 #: Says why a source does not compile, or None if it does.
 Compiler = Callable[[bytes], "SyntaxError | None"]
 
 
-def describe(problem: Problem) -> Reason:
-    """Say in words why a part has no place, with the nearest candidate."""
+def describe(problem: Problem, patch: Known | None = None) -> Reason:
+    """Say in words why a part has no place, with the nearest candidate.
+
+    With its ``patch`` also which of its hunks are in the file already.
+    """
+    reason = _describe(problem)
+    half = _half_there(patch, problem) if patch is not None else ""
+    return reason.replaced(what=f"{reason.what}; {half}") if half else reason
+
+
+def _describe(problem: Problem) -> Reason:
     misfit = problem.misfit
     words = {
         "missing": "this release has no such file",
@@ -39,6 +50,28 @@ def describe(problem: Problem) -> Reason:
     if misfit.reason == "elsewhere" and misfit.hunk is not None:
         return Reason(what=_elsewhere(misfit, misfit.hunk), path=problem.path, line=misfit.expected)
     return _describe_nowhere(problem, misfit)
+
+
+def _half_there(patch: Known, problem: Problem) -> str:
+    """Say which hunks of a patch are in a file already, if some are and some are not."""
+    hunks = [
+        hunk
+        for part in patch.parts
+        if (part.source or part.path) == problem.path
+        for hunk in part.diff.hunks
+    ]
+    if len(hunks) > _MANY_HUNKS:
+        return ""
+    data = b"\n" + (problem.data or b"")
+    there = [
+        str(number)
+        for number, hunk in enumerate(hunks, 1)
+        if b"\n" + b"".join(hunk.new) in data and b"\n" + b"".join(hunk.old) not in data
+    ]
+    if not there or len(there) == len(hunks):
+        return ""
+    hunks_are = "hunk" if len(there) == 1 else "hunks"
+    return f"half of it is there: {hunks_are} {', '.join(there)} of {len(hunks)}"
 
 
 def _elsewhere(misfit: Misfit, hunk: Hunk) -> str:

@@ -130,7 +130,7 @@ def _why(found: Found, patch: Known, problem: Problem) -> Reason:
     ):
         what = "this file has the change already, others of the patch have not"
         return Reason(what=what, path=problem.path)
-    return describe(problem)
+    return describe(problem, patch)
 
 
 def absent(found: Found, patch: Known, *, torn: list[Reason]) -> Verdict:
