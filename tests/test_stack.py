@@ -102,7 +102,7 @@ def edited(lines: Sequence[bytes], at: int, *new: bytes, gone: int = 0) -> list[
 
 def test_paths_are_all_that_are_read_or_written_once() -> None:
     text = RENAME + diff(b"a\n", b"b\n", path="new.py") + diff(b"a\n", b"b\n", path="z.py")
-    assert known("p", text).paths == ("old.py", "new.py", "z.py")
+    assert tuple(known("p", text).paths) == ("old.py", "new.py", "z.py")
 
 
 def test_a_patch_is_the_same_with_the_same_text_and_equal_only_to_itself() -> None:

@@ -33,14 +33,14 @@ def no_longer_fitting(
     ``changing`` are the units whose patches change, ``coming`` and ``going`` those patches.
     """
     for patch, problems in unfit:
-        if any(not unit.isdisjoint(patch.paths) for unit in changing):
+        if any(patch.touches(unit) for unit in changing):
             yield Reason(what=f"{patch.id}, which is in, {_why(patch, coming, going)}")
             yield from (describe(problem) for problem in problems)
 
 
 def _why(patch: Known, coming: Iterable[Known], going: Iterable[Known]) -> str:
     def names(patches: Iterable[Known]) -> str:
-        touching = (other for other in patches if not set(patch.paths).isdisjoint(other.paths))
+        touching = (other for other in patches if patch.touches(other.paths))
         return ", ".join(dict.fromkeys(other.id for other in touching))
 
     without, beside = names(going), names(coming)

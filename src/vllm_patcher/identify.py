@@ -197,7 +197,7 @@ class _Sum:
                 patch: frozenset(
                     path
                     for unit in self._on[patch]
-                    for path in unit.torn.get(patch, unit.paths.intersection(patch.paths))
+                    for path in unit.torn.get(patch, [p for p in unit.paths if p in patch.paths])
                 )
                 for patch in self._on
                 if self._off[patch]

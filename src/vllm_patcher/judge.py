@@ -89,7 +89,7 @@ def _listed(files: Tree, patch: Known) -> bool:
     # A patch that only makes new files has no digest that could tell a release.
     return (
         bool(there)
-        and made.issuperset(path for path in patch.paths if path not in there)
+        and made.issuperset(path for path in patch.paths if files[path] is None)
         and all(stack.listed(patch, path) for path in there)
     )
 
@@ -154,11 +154,12 @@ def mixed(found: Found, patch: Known) -> list[Reason]:
     return [
         Reason(what="the file was changed by another hand", path=path)
         for unit in found.units
-        if not unit.isdisjoint(patch.paths)
+        if patch.touches(unit)
         and not unit.issubset(found.proven)
         and not any(patch in found.on(path) for path in unit)
         and (not fits(found.base, patch, only=unit) or contains(found.base, patch, only=unit))
-        for path in sorted(unit.intersection(patch.paths))
+        for path in sorted(unit)
+        if path in patch.paths
     ]
 
 

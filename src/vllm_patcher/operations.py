@@ -8,7 +8,6 @@ that can write. Any number of processes may call any of these on one install at 
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from . import bytecode, probes, versions
@@ -139,17 +138,21 @@ class _Run:
         self._request = request
         self._planner = planner
         self.warnings: list[str] = []
-        planned = False
-        with suppress(Refused):
+        refusal: Refused | None = None
+        try:
             self._look()
+        except Refused as error:
+            refusal = error
+        else:
             if self.change is None:
                 return
-            planned = True
         from .transaction import locked
 
         with locked(self._install.package, warn=self.warnings.append):
-            if not (planned and self.here.is_up_to_date()):
+            if not self.here.is_up_to_date():
                 self._look()
+            elif refusal is not None:
+                raise refusal
             if self.change is not None:
                 self._commit(self.change)
 

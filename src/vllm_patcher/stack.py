@@ -53,10 +53,57 @@ class Known:
         self.places = tuple(places)
 
     @cached_property
-    def paths(self) -> tuple[str, ...]:
-        """All paths the patch reads or writes, each once."""
+    def paths(self) -> dict[str, None]:
+        """All paths the patch reads or writes, each once and in order."""
         found = (path for part in self.parts for path in (part.source, part.path))
-        return tuple(dict.fromkeys(path for path in found if path is not None))
+        return dict.fromkeys(path for path in found if path is not None)
+
+    @cached_property
+    def _numbers(self) -> dict[str, list[int]]:
+        numbers: dict[str, list[int]] = {}
+        for number, part in enumerate(self.parts):
+            numbers.setdefault(part.path, []).append(number)
+        return numbers
+
+    @cached_property
+    def _renames(self) -> bool:
+        return any(part.source is not None for part in self.parts)
+
+    @cached_property
+    def _turned(self) -> dict[int, Part]:
+        return {}
+
+    def backwards(self, number: int) -> Part:
+        """The part that takes out what one part puts in."""
+        if number not in self._turned:
+            self._turned[number] = _reversed(self.parts[number])
+        return self._turned[number]
+
+    def touches(self, paths: Collection[str]) -> bool:
+        """Say whether the patch reads or writes any of some paths."""
+        return not self.paths.keys().isdisjoint(paths)
+
+    def numbers(self, only: Collection[str] | None) -> Sequence[int]:
+        """Number the parts whose result is in some paths (None: all), in order from 0."""
+        if only is None:
+            return range(len(self.parts))
+        return sorted(number for path in only for number in self._numbers.get(path, ()))
+
+    def leading_to(self, names: set[str], before: int) -> list[int]:
+        """Number the parts before one that made some files; adds what those had been renamed from.
+
+        The last comes first.
+        """
+        if not self._renames:
+            return [number for number in reversed(self.numbers(names)) if number < before]
+        found = []
+        for number in reversed(range(before)):
+            part = self.parts[number]
+            if part.path in names:
+                found.append(number)
+                if part.source is not None:
+                    names.add(part.source)
+        return found
 
     def same(self, other: Known) -> bool:
         """Say whether two are one patch in the same revision."""
@@ -94,9 +141,8 @@ class Stack:
         placements: dict[tuple[str, str], tuple[Placement, ...]] = {}
         problems: list[Problem] = []
         failed: set[str] = set()
-        for part in patch.parts:
-            if only is not None and part.path not in only:
-                continue
+        for number in patch.numbers(only):
+            part = patch.parts[number]
             source = part.source or part.path
             if failed & {part.path, source}:
                 # What builds on a part that failed is no problem of its own.
@@ -146,12 +192,9 @@ def take(
     """
     result = dict(files)
     beneath = tuple(beneath)
-    for place in reversed(range(len(patch.parts))):
-        part = patch.parts[place]
-        if only is not None and part.path not in only:
-            continue
+    for place in reversed(patch.numbers(only)):
         moved = _estimate(place, patch, beneath)
-        back = _reversed(part)
+        back = patch.backwards(place)
         before = result.get(back.source or back.path)
         out = _run(result, back, trusted=trusted, moved=moved)
         if isinstance(out, Problem):
@@ -290,18 +333,16 @@ def _moved(log: Mapping[str, Sequence[_Growth]], part: Part, patch: Known) -> Mo
     return _Shift(counted).of
 
 
-def _estimate(place: int, patch: Known, beneath: Iterable[Known]) -> Moved:
+def _estimate(place: int, patch: Known, beneath: Sequence[Known]) -> Moved:
     """How far those below moved what comes out with a part, going by all their headers."""
     part = patch.parts[place]
-    below = [(other, each) for other in beneath for each in other.parts]
-    below += [(patch, each) for each in patch.parts[:place]]
     names = {part.source or part.path}
-    for _, each in reversed(below):
-        if each.source is not None and each.path in names:
-            names.add(each.source)
+    below = [(patch, patch.leading_to(names, place))]
+    below += [(other, other.leading_to(names, len(other.parts))) for other in reversed(beneath)]
     log: dict[str, list[_Growth]] = {}
-    for other, each in below:
-        if each.path in names:
+    for other, numbers in reversed(below):
+        for number in reversed(numbers):
+            each = other.parts[number]
             moved = _moved(log, each, other)
             placements = [
                 Placement(hunk, first_line(hunk.old_start, hunk.old) + (moved(hunk) or 0), 0)

@@ -41,7 +41,7 @@ class OpenUnit:
 
     def touched_by(self, patch: Known) -> bool:
         """Say whether a patch has parts here."""
-        return not self.paths.isdisjoint(patch.paths)
+        return patch.touches(self.paths)
 
     def settle(self, base: Tree, taken: Sequence[Known], *, proven: bool) -> None:
         """Explain the unit; both may hold what belongs to others."""
