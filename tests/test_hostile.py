@@ -76,11 +76,11 @@ def named(name: bytes, body: bytes = BIT) -> bytes:
         (named(b"a.py/b.py"), "a.py"),
         (b"--- /dev/null\n+++ b/vllm/a.py/b.py\n@@ -0,0 +1 @@\n+x\n", "a.py"),
         (b"--- /dev/null\n+++ b/vllm/v1\n@@ -0,0 +1 @@\n+x\n", "v1"),
-        (b"--- /dev/null\n+++ b/vllm/A.py\n@@ -0,0 +1 @@\n+x\n" + named(b"a.py"), "upper and lower"),
+        (named(b"a.py") + b"--- /dev/null\n+++ b/vllm/A.py\n@@ -0,0 +1 @@\n+x\n", "upper and low"),
         (
-            b"diff --git a/vllm/l b/vllm/l\nnew file mode 120000\n--- /dev/null\n+++ b/vllm/l\n"
+            (b"diff --git a/vllm/l b/vllm/l\nnew file mode 120000\n--- /dev/null\n+++ b/vllm/l\n"
             b"@@ -0,0 +1 @@\n+/etc\n\\ No newline at end of file\n"
-            b"--- /dev/null\n+++ b/vllm/l/x\n@@ -0,0 +1 @@\n+x\n",
+            b"--- /dev/null\n+++ b/vllm/l/x\n@@ -0,0 +1 @@\n+x\n"),
             "evil.patch:1: found a symbolic link",
         ),
         (b"Binary file " + b"x and " * 10**5 + b"\n", "evil.patch:1:"),
@@ -232,7 +232,7 @@ def limited(
         check=False,
         capture_output=True,
         env=scenes.environ(),
-        preexec_fn=limit,  # noqa: PLW1509 - one thread
+        preexec_fn=limit,
     )
     assert done.returncode in {0, 3}, done.stderr[-2000:]
     return done
