@@ -21,7 +21,6 @@ with atheris.instrument_imports():
 
     # Imported at first use otherwise, and then not instrumented.
     from vllm_patcher import manifest, versions  # noqa: F401  isort: skip
-    import tomllib  # noqa: F401
     import unidiff  # noqa: F401
 
 Reader = Callable[[bytes], object]

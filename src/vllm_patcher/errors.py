@@ -48,6 +48,12 @@ class NotInstalled(VllmPatchError):
     code = "no-vllm"
 
 
+class NotReleased(VllmPatchError):
+    """A released wheel, or the list of them, can't be read from the package index."""
+
+    code = "unreadable-release"
+
+
 class UnsupportedVersion(VllmPatchError):
     """The version of this vLLM says nothing, or no variant of the patch is for it."""
 

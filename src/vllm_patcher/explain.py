@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: With more hunks than this in one file nobody looks which of them are there.
 _MANY_HUNKS = 100
 
+#: The kind of a reason against a source that would stop compiling.
+NOT_COMPILING = "not-compiling"
+
 #: Says why a source does not compile, or None if it does.
 Compiler = Callable[[bytes], "SyntaxError | None"]
 
@@ -29,7 +32,7 @@ def describe(problem: Problem, patch: Known | None = None) -> Reason:
 
     With its ``patch`` also which of its hunks are in the file already.
     """
-    reason = _describe(problem)
+    reason = _describe(problem).replaced(misfit=problem.misfit.reason)
     half = _half_there(patch, problem) if patch is not None else ""
     return reason.replaced(what=f"{reason.what}; {half}") if half else reason
 
@@ -130,7 +133,7 @@ def does_not_compile(
     if error is None or (before is not None and compile_error(before) is not None):
         return None
     what = f"the patched file would not compile: {error.msg}"
-    return Reason(what=what, path=path, line=error.lineno or 0)
+    return Reason(what=what, path=path, line=error.lineno or 0, misfit=NOT_COMPILING)
 
 
 def compile_error(source: bytes) -> SyntaxError | None:

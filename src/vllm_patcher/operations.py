@@ -260,16 +260,10 @@ def _refuse(
 def _error(kind: type[VllmPatchError], finding: Finding, hint: str) -> VllmPatchError:
     return kind(
         f"{finding.id} is {finding.state}",
-        facts=[_fact(reason) for reason in finding.reasons],
+        facts=[reason.text for reason in finding.reasons],
         hint=hint,
         patch=finding.id,
     )
-
-
-def _fact(reason: Reason) -> str:
-    where = f"vllm/{reason.path}" if reason.path else ""
-    where += f":{reason.line}" if reason.line else ""
-    return f"{where}: {reason.what}" if where else reason.what
 
 
 def _refusal(reason: Reason) -> VllmPatchError:

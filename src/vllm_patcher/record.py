@@ -27,6 +27,7 @@ _FIELD = r'(?:"[^"]*(?:""[^"]*)*"|[^",\r\n][^,\r\n]*|)'
 # Compiled when it is used, as it rarely is.
 _ROW = rf"(?:({_FIELD}),({_FIELD}),({_FIELD}))?(\r\n|\r|\n|\Z)"
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_TO_BASE64 = str.maketrans("-_", "+/")
 _HINT = "reinstall the distribution this RECORD belongs to"
 _NEEDS_QUOTES = frozenset('",\r\n')
 
@@ -80,6 +81,17 @@ class Record:
         algorithm, _, value = self._digests.get(_normal(path), "").partition("=")
         algorithm = algorithm.lower()
         return (algorithm, value.rstrip("=")) if algorithm in ALGORITHMS else None
+
+    def sha256(self, path: str) -> str:
+        """Give the SHA-256 digest of a path in hex, "" if its line has none."""
+        algorithm, value = self.digest(path) or ("", "")
+        if algorithm != "sha256":
+            return ""
+        try:
+            padded = value.translate(_TO_BASE64) + "=" * (-len(value) % 4)
+            return binascii.a2b_base64(padded).hex()
+        except (ValueError, UnicodeError):
+            return ""
 
     def listed_without_digest(self, path: str) -> bool:
         """Tell whether the path has a line whose digest field is empty, as ours are."""

@@ -53,6 +53,7 @@ class Reason(Value):
     """Why a patch is in its state: in words, and where, if it is about a place in a file.
 
     ``line`` counts from 1, 0 is no line; ``expected`` and ``found`` are lines of the file.
+    ``misfit`` is the kind of what does not fit: as :class:`.hunks.Misfit` has it, or not compiling.
     """
 
     what: str
@@ -60,6 +61,14 @@ class Reason(Value):
     line: int = 0
     expected: bytes | None = None
     found: bytes | None = None
+    misfit: str = ""
+
+    @property
+    def text(self) -> str:
+        """Say it on one line, with the place."""
+        where = f"vllm/{self.path}" if self.path else ""
+        where += f":{self.line}" if self.line else ""
+        return f"{where}: {self.what}" if where else self.what
 
 
 class Finding(Value):

@@ -78,10 +78,16 @@ class Survey(Value):
 
 
 def survey(
-    install: Install, request: Request, tree: Callable[[str], ReadTree] = ReadTree
+    install: Install,
+    request: Request,
+    tree: Callable[[str], ReadTree] = ReadTree,
+    catalog: Catalog | None = None,
 ) -> Survey:
-    """Read all that a run works with; ``tree`` makes the trees for the folders."""
-    return _Reader(install, request, tree).read()
+    """Read all that a run works with; ``tree`` makes the trees for the folders.
+
+    ``catalog`` is used instead of those that the request names.
+    """
+    return _Reader(install, request, tree, catalog).read()
 
 
 def _record_path(install: Install, path: str) -> str:
@@ -89,13 +95,19 @@ def _record_path(install: Install, path: str) -> str:
 
 
 class _Reader:
-    def __init__(self, install: Install, request: Request, tree: Callable[[str], ReadTree]) -> None:
+    def __init__(
+        self,
+        install: Install,
+        request: Request,
+        tree: Callable[[str], ReadTree],
+        catalog: Catalog | None,
+    ) -> None:
         self.install = install
         self.request = request
         self.package = tree(install.package)
         self.info = tree(install.dist_info) if install.dist_info is not None else None
         self.version = request.assume_version or install.version
-        self.catalog = catalogs.load_all(request.catalogs, builtin=request.builtin)
+        self.catalog = catalog or catalogs.load_all(request.catalogs, builtin=request.builtin)
         self.by_id = {patch.id: patch for patch in self.catalog.patches}
         self.info_files = self._info_files()
         self.record = self._record()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from .errors import InvalidCatalog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
@@ -67,6 +67,40 @@ def specifier(text: str) -> SpecifierSet:
             hint="write PEP 440 specifiers, such as '>=0.8.0,<0.11.1'",
         )
     return _parsed(text)
+
+
+def is_release(raw: str) -> bool:
+    """Tell whether RAW is the version of a release: no pre-release, no development build."""
+    version = parse(raw)
+    return version is not None and not version.is_prerelease
+
+
+def ordered(raws: Iterable[str]) -> list[str]:
+    """Put versions of releases in order, the oldest first."""
+    from packaging.version import Version
+
+    return sorted(raws, key=Version)
+
+
+def claim(fitting: Collection[str], releases: Sequence[str]) -> str:
+    """Return a specifier that holds for FITTING and for no other of RELEASES, "" if none fits.
+
+    RELEASES are all there are, in order. Beyond the last it claims post-releases only.
+    """
+    places = [place for place, release in enumerate(releases) if release in fitting]
+    if not places:
+        return ""
+    first, last = places[0], places[-1]
+    end = releases[last + 1] if last + 1 < len(releases) else _behind_all(releases[last])
+    holes = [release for release in releases[first:last] if release not in fitting]
+    return ",".join([f">={releases[first]}", f"<{end}", *(f"!={release}" for release in holes)])
+
+
+def _behind_all(release: str) -> str:
+    version = parse(release)
+    numbers = version.release if version is not None else (0,)
+    padded = (*numbers, *(0 for _ in range(3 - len(numbers))))
+    return _dotted((*padded[:-1], padded[-1] + 1))
 
 
 def check(text: str) -> None:

@@ -1,0 +1,225 @@
+"""Which releases a patch fits, by the same plan that `apply` makes of an install.
+
+Always true here: every release gets a verdict; what is wrong with one does not keep the others
+from theirs. A verdict is about the files of the wheel and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import diff, versions
+from .catalog import Catalog
+from .errors import InvalidPatch, NotReleased, UnsafePath, VllmPatchError
+from .explain import NOT_COMPILING
+from .plan import plan_apply
+from .releases.index import side_by_side
+from .request import AdHoc, Request, from_file
+from .states import APPLIED, CONFLICT, NOT_APPLIED, UPSTREAM
+from .survey import survey
+from .values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from .plan import Plan
+    from .releases.index import Index, Release
+    from .releases.wheel import Wheel
+    from .states import Finding
+    from .survey import Survey
+
+EXACT = "exact"
+OFFSET = "offset"
+AMBIGUOUS = "ambiguous"
+MISSING = "file-missing"
+BROKEN = "does-not-compile"
+UNREADABLE = "unreadable"
+
+#: The patch can be applied to the release.
+FITTING = frozenset({EXACT, OFFSET})
+
+
+class Verdict(Value):
+    """How one patch stands to one release.
+
+    ``state`` is one of the words of this module, or one of those that every verb uses.
+    ``offsets`` are the lines that hunks moved, by path; ``detail`` says why.
+    """
+
+    release: str
+    state: str
+    detail: str = ""
+    offsets: Mapping[str, tuple[int, ...]] = {}
+    yanked: bool = False
+
+
+class Fit(Value):
+    """One patch and all its verdicts, the oldest release first.
+
+    ``claim`` is a specifier that holds for the releases it fits and for no other, "" if it fits
+    none.
+    """
+
+    id: str
+    verdicts: tuple[Verdict, ...]
+    claim: str
+
+
+class Looked(Value):
+    """What was read of one release: for each patch a survey, or what kept it from one."""
+
+    release: Release
+    surveys: tuple[Survey | VllmPatchError, ...]
+
+
+def fits(
+    patches: Sequence[str | AdHoc],
+    *,
+    catalog: Catalog,
+    index: Index,
+    among: str = "",
+    skip_outside: bool = False,
+    progress: Callable[[Iterable[Looked], int], Iterable[Looked]] = lambda looked, _: looked,
+) -> list[Fit]:
+    """Say for each patch which releases it fits; ``among`` is a specifier, "" means all.
+
+    Patches are ids of the catalog, paths of diff files, or diffs. ``progress`` is given what was
+    read of each release and how many there are. Raises NotReleased if there is no list of
+    releases, UnknownPatch, InvalidPatch and InvalidCatalog.
+    """
+    items = [_item(item, catalog) for item in patches]
+    releases = [
+        release
+        for release in index.releases()
+        if not among or versions.judge(release.version, among) == "in"
+    ]
+    if not releases:
+        raise NotReleased(f"the package index has no release in {among}" if among else "no release")
+    names = [item if isinstance(item, str) else item.id for item in items]
+    found: dict[str, list[Verdict]] = {name: [] for name in names}
+
+    def look(release: Release) -> Looked:
+        return _look(release, items, catalog=catalog, index=index, skip_outside=skip_outside)
+
+    # To fetch is to wait. What follows is done here, one after the other: Python's filters of
+    # warnings, which the compile check sets, belong to the whole process.
+    for looked in progress(side_by_side(look, releases), len(releases)):
+        for name, seen in zip(names, looked.surveys, strict=True):
+            found[name].append(_verdict(looked.release, name, seen))
+    known = [release.version for release in releases]
+    return [
+        Fit(id=name, verdicts=tuple(verdicts), claim=versions.claim(fitting(verdicts), known))
+        for name, verdicts in found.items()
+    ]
+
+
+def fitting(verdicts: Iterable[Verdict]) -> list[str]:
+    """The releases that a patch fits."""
+    return [verdict.release for verdict in verdicts if verdict.state in FITTING]
+
+
+def plan_of(here: Survey) -> Plan:
+    """Plan to bring what is named in a survey, and all that it requires, into a wheel."""
+    needed = {name for own in here.named for name in (own, *here.asked[own].requires)}
+    return plan_apply(here.situation, [item for item in here.asked.values() if item.id in needed])
+
+
+def _item(item: str | AdHoc, catalog: Catalog) -> str | AdHoc:
+    """Read a diff file, and see that a diff is one: what is wrong with it is so everywhere."""
+    ids = [patch.id for patch in catalog.patches]
+    if isinstance(item, str) and item not in ids:
+        item = from_file(item, ids)
+    if isinstance(item, AdHoc):
+        diff.parse(item.text, name=item.where or item.id)
+    return item
+
+
+def _look(
+    release: Release,
+    items: Sequence[str | AdHoc],
+    *,
+    catalog: Catalog,
+    index: Index,
+    skip_outside: bool,
+) -> Looked:
+    if not release.wheels:
+        error = NotReleased("there is no wheel, only the source")
+        return Looked(release=release, surveys=(error,) * len(items))
+    surveys: list[Survey | VllmPatchError] = []
+    try:
+        with index.wheel(release.wheels[0], release.version) as wheel:
+            for item in items:
+                try:
+                    surveys.append(look_at(wheel, item, catalog, skip_outside=skip_outside))
+                except (InvalidPatch, UnsafePath) as error:
+                    surveys.append(error)
+    except VllmPatchError as error:
+        surveys += [error] * (len(items) - len(surveys))
+    return Looked(release=release, surveys=tuple(surveys))
+
+
+def look_at(
+    wheel: Wheel, item: str | AdHoc, catalog: Catalog, *, skip_outside: bool = False
+) -> Survey:
+    """Survey a wheel for one patch and all that it requires."""
+    request = Request(patches=(item,), skip_outside=skip_outside)
+    own = _closure(item, catalog) if isinstance(item, str) else frozenset()
+    some = Catalog(
+        folders=catalog.folders,
+        patches=tuple(patch for patch in catalog.patches if patch.id in own),
+        lock=catalog.lock,
+    )
+    return survey(wheel.install, request, wheel.tree, some)
+
+
+def _closure(name: str, catalog: Catalog) -> frozenset[str]:
+    """A patch of the catalog and all that it requires."""
+    by_id = {patch.id: patch for patch in catalog.patches}
+    found, todo = set[str](), [name]
+    while todo:
+        found.add(todo[-1])
+        todo += [needed for needed in by_id[todo.pop()].requires if needed not in found]
+    return frozenset(found)
+
+
+def _verdict(release: Release, name: str, seen: Survey | VllmPatchError) -> Verdict:
+    verdict = _of_error(release, seen) if isinstance(seen, VllmPatchError) else _of(seen, name)
+    return verdict.replaced(release=release.version, yanked=release.yanked)
+
+
+def _of_error(release: Release, error: VllmPatchError) -> Verdict:
+    # A diff that is one, and whose names mean nothing here.
+    state = MISSING if isinstance(error, InvalidPatch) else UNREADABLE
+    detail = "; ".join([error.what, *error.facts])
+    if state == MISSING and error.facts:
+        detail = "; ".join(error.facts)
+    return Verdict(release=release.version, state=state, detail=detail)
+
+
+def _of(here: Survey, name: str) -> Verdict:
+    plan = plan_of(here)
+    finding = next(item for item in plan.findings if item.id == name)
+    state = _state(finding, plan)
+    reasons = [*finding.reasons, *(plan.refusals if state not in FITTING else ())]
+    return Verdict(
+        release=here.version,
+        state=state,
+        detail="; ".join(reason.text for reason in reasons),
+        offsets=finding.offsets if state == OFFSET else {},
+    )
+
+
+def _state(finding: Finding, plan: Plan) -> str:
+    if finding.state == APPLIED:  # nothing is in a wheel: so it does not change anything
+        return UPSTREAM
+    kinds = {reason.misfit for reason in finding.reasons}
+    if finding.state == CONFLICT and "missing" in kinds:
+        return MISSING
+    if finding.state == CONFLICT and kinds == {"ambiguous"}:
+        return AMBIGUOUS
+    if finding.state != NOT_APPLIED:
+        return finding.state
+    if plan.refusals:
+        return BROKEN if plan.refusals[0].misfit == NOT_COMPILING else CONFLICT
+    moved = any(any(offsets) for offsets in finding.offsets.values())
+    return OFFSET if moved else EXACT

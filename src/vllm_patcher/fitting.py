@@ -1,0 +1,101 @@
+"""Verdicts of `fit` as text, Markdown and JSON.
+
+Always true here: what :mod:`.fit` found goes in, lines or one object come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .fit import AMBIGUOUS, BROKEN, EXACT, FITTING, MISSING, OFFSET, UNREADABLE
+from .report import dotted, plain
+from .states import CONFLICT, NOT_NEEDED, UPSTREAM
+
+if TYPE_CHECKING:
+    from .fit import Fit, Verdict
+    from .report import Style
+
+SCHEMA = 1
+
+_WIDTH = 16
+_COLORS = {
+    EXACT: "green",
+    OFFSET: "green",
+    UPSTREAM: "cyan",
+    NOT_NEEDED: "cyan",
+    AMBIGUOUS: "red",
+    CONFLICT: "red",
+    MISSING: "red",
+    BROKEN: "red",
+    UNREADABLE: "yellow",
+}
+_SHORT = {EXACT: "✓", OFFSET: "✓ offset", UPSTREAM: "upstream", NOT_NEEDED: "-"}
+
+
+def text(found: Sequence[Fit], *, style: Style = plain) -> Iterator[str]:
+    """Yield a block a patch: a line a release, and what the patch may claim."""
+    for fit in found:
+        yield fit.id
+        for verdict in fit.verdicts:
+            word = style(verdict.state, _COLORS.get(verdict.state, "yellow"))
+            detail = _detail(verdict)
+            yield f"{dotted(verdict.release, _WIDTH)} {word}" + (f"  {detail}" if detail else "")
+        yield _closing(fit)
+
+
+def _detail(verdict: Verdict) -> str:
+    moved = [
+        f"vllm/{path}: {', '.join(f'{lines:+}' for lines in offsets)}"
+        for path, offsets in verdict.offsets.items()
+        if any(offsets)
+    ]
+    yanked = ["yanked"] if verdict.yanked else []
+    return "; ".join([*yanked, *([verdict.detail] if verdict.detail else []), *moved])
+
+
+def _closing(fit: Fit) -> str:
+    count = sum(verdict.state in FITTING for verdict in fit.verdicts)
+    unread = sum(verdict.state == UNREADABLE for verdict in fit.verdicts)
+    claim = f": {fit.claim}" if fit.claim else ""
+    lacking = f" ({unread} could not be read)" if unread else ""
+    return f"{fit.id} fits {count} of {len(fit.verdicts)} releases{lacking}{claim}"
+
+
+def markdown(found: Sequence[Fit]) -> Iterator[str]:
+    """Yield one table, a line a release and a column a patch, and what each may claim."""
+    yield f"| vLLM | {' | '.join(fit.id for fit in found)} |"
+    yield f"|---|{'---|' * len(found)}"
+    for row in zip(*(fit.verdicts for fit in found), strict=True):
+        cells = [_SHORT.get(verdict.state, verdict.state) for verdict in row]
+        yield f"| {row[0].release} | {' | '.join(cells)} |"
+    yield ""
+    yield from (f"- {_closing(fit)}" for fit in found)
+
+
+def document(found: Sequence[Fit]) -> dict[str, Any]:
+    """Build the JSON of all verdicts."""
+    return {
+        "schema": SCHEMA,
+        "verb": "fit",
+        "ok": True,
+        "fits": [
+            {
+                "id": fit.id,
+                "claim": fit.claim or None,
+                "releases": [
+                    {
+                        "release": verdict.release,
+                        "verdict": verdict.state,
+                        "fits": verdict.state in FITTING,
+                        "detail": verdict.detail or None,
+                        "offsets": {path: list(by) for path, by in verdict.offsets.items()},
+                        "yanked": verdict.yanked,
+                    }
+                    for verdict in fit.verdicts
+                ],
+            }
+            for fit in found
+        ],
+        "errors": [],
+    }

@@ -1,0 +1,78 @@
+"""What was read from the index, kept in the user's cache folder.
+
+Always true here: a file of a wheel is kept under its SHA-256 and is given out only if it still
+has it; anything that can't be read counts as not there, anything that can't be written is left.
+Removing the folder loses nothing but time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+
+class Cache:
+    """A folder of the cache; ``folder`` is where, "" keeps nothing."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of_user(cls, environ: Mapping[str, str] = os.environ) -> Cache:
+        """The user's own, by the rules of the XDG base folders."""
+        home = environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(home):
+            home = os.path.join(os.path.expanduser("~"), ".cache")
+        return cls(os.path.join(home, "vllm-patcher"))
+
+    def blob(self, sha256: str) -> bytes | None:
+        """The bytes with this digest (hex), if they are here."""
+        data = self._read("blobs", sha256[:2], sha256)
+        return data if data is not None and hashlib.sha256(data).hexdigest() == sha256 else None
+
+    def keep_blob(self, data: bytes) -> None:
+        """Keep some bytes under their digest."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        self._write(data, "blobs", sha256[:2], sha256)
+
+    def note(self, kind: str, key: str) -> Any:
+        """What was noted under a key: JSON of any form, None if there is nothing."""
+        data = self._read(kind, _name(key))
+        try:
+            return None if data is None else json.loads(data)
+        except ValueError:
+            return None
+
+    def keep_note(self, kind: str, key: str, value: object) -> None:
+        """Note a value under a key."""
+        self._write(json.dumps(value).encode(), kind, _name(key))
+
+    def _read(self, *names: str) -> bytes | None:
+        if not self.folder:
+            return None
+        try:
+            with open(os.path.join(self.folder, *names), "rb") as file:
+                return file.read()
+        except OSError:
+            return None
+
+    def _write(self, data: bytes, *names: str) -> None:
+        if not self.folder:
+            return
+        path = os.path.join(self.folder, *names)
+        # Another process may write the same; each has a name of its own until it is whole.
+        part = f"{path}.{os.getpid()}.part"
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(part, "wb") as file:
+                file.write(data)
+            os.replace(part, path)
+        except OSError:
+            return
+
+
+def _name(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()

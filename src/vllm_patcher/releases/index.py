@@ -1,0 +1,185 @@
+"""The package index: which releases there are, and single members of their wheels.
+
+Always true here: which index, with what certificates and passwords, is the user's affair, by the
+variables that pip and uv know; nobody's address is written here. Whatever goes wrong with one
+wheel is an error about that wheel. This is the only module that talks to a network.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vllm_patcher import versions
+from vllm_patcher.errors import NotReleased
+from vllm_patcher.values import Value
+
+from .failing import failing
+from .wheel import Wheel, WheelFile
+
+if TYPE_CHECKING:
+    import zipfile
+
+    import requests
+
+    from .cache import Cache
+
+_T = TypeVar("_T")
+
+PROJECT = "vllm"
+_WORKERS = 8
+_TIMEOUT = (10, 60)  # seconds to connect, and between two answers
+_FRESH = 600  # seconds for which a list of releases is not asked for again, as pip has it
+
+
+class Release(Value):
+    """One release, with its wheels, the usual one first; ``yanked`` says that it was withdrawn."""
+
+    version: str
+    wheels: tuple[WheelFile, ...]
+    yanked: bool
+
+
+def side_by_side(look: Callable[[Release], _T], releases: Iterable[Release]) -> Iterator[_T]:
+    """Look at several releases at once, and give in their order what came of it."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        yield from pool.map(look, releases)
+
+
+class Index:
+    """A package index. ``notes`` is what a user should know of how it answered.
+
+    ``fetched`` counts the bytes that were sent for wheels, ``sizes`` gives the size of each wheel
+    that something was sent of.
+    """
+
+    def __init__(
+        self, cache: Cache, *, url: str | None = None, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._cache = cache
+        self._environ = environ
+        self._url = url or next(
+            (environ[name] for name in _INDEX_VARIABLES if environ.get(name)), ""
+        )
+        self._lock = threading.Lock()
+        self._made: requests.Session | None = None
+        self.notes: list[str] = []
+        self.fetched = 0
+        self.sizes: dict[str, int] = {}
+
+    def releases(self) -> list[Release]:
+        """List all releases that are no pre-releases, the oldest first.
+
+        Raises NotReleased if the index can't be asked and nothing is known of it.
+        """
+        known = self._cache.note("pages", self._url)
+        age = time.time() - known["time"] if known else None
+        if age is None or not 0 <= age < _FRESH:
+            try:
+                known = {"time": time.time(), "files": self._ask()}
+            except NotReleased as error:
+                if not known:
+                    raise
+                when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(known["time"]))
+                self.notes.append(f"{error.what}; the list of releases is that of {when} UTC")
+            else:
+                self._cache.keep_note("pages", self._url, known)
+        return _releases(known["files"])
+
+    def _ask(self) -> list[dict[str, Any]]:
+        with failing("the package index can't be read"):
+            import pypi_simple
+
+            url = {"endpoint": self._url} if self._url else {}
+            client = pypi_simple.PyPISimple(session=self._session(), **url)
+            page = client.get_project_page(PROJECT, timeout=_TIMEOUT)
+            return [
+                {
+                    "name": file.filename,
+                    "version": file.version,
+                    "wheel": file.package_type == "wheel",
+                    "url": file.url,
+                    "sha256": file.digests.get("sha256", ""),
+                    "yanked": file.is_yanked,
+                }
+                for file in page.packages
+                if file.version
+            ]
+
+    @contextmanager
+    def open(self, wheel: WheelFile) -> Iterator[zipfile.ZipFile]:
+        """Open a wheel to read members of it. Raises NotReleased if that can't be done."""
+        with failing(f"{wheel.name} can't be read"):
+            import remotezip
+
+            with remotezip.RemoteZip(
+                wheel.url, session=self._session(), timeout=_TIMEOUT
+            ) as archive:
+                self.sizes[wheel.name] = archive.size()
+                yield archive
+
+    def wheel(self, file: WheelFile, version: str) -> Wheel:
+        """A wheel, to be looked at as if it were installed. Raises NotReleased."""
+        return Wheel(file, version, open_=lambda: self.open(file), cache=self._cache)
+
+    def _session(self) -> requests.Session:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make_session()
+            return self._made
+
+    def _make_session(self) -> requests.Session:
+        import requests
+        from requests.adapters import HTTPAdapter
+        from urllib3.util import Retry
+
+        session = requests.Session()
+        again = Retry(total=3, backoff_factor=0.3, status_forcelist=[429, 502, 503, 504])
+        adapter = HTTPAdapter(max_retries=again, pool_maxsize=_WORKERS)
+        session.mount("https://", adapter)
+        session.mount("http://", adapter)
+        session.hooks["response"].append(self._count)
+        for name in _CERTIFICATE_VARIABLES:
+            if self._environ.get(name):
+                session.verify = self._environ[name]
+                break
+        return session
+
+    def _count(self, response: requests.Response, *_: object, **__: object) -> None:
+        if response.headers.get("Content-Range"):
+            with self._lock:
+                self.fetched += int(response.headers.get("Content-Length") or 0)
+
+
+#: Where pip and uv are told of the user's index, the strongest first.
+_INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
+_CERTIFICATE_VARIABLES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+
+
+def _releases(files: Iterable[Mapping[str, Any]]) -> list[Release]:
+    by_version: dict[str, list[Mapping[str, Any]]] = {}
+    for file in files:
+        if versions.is_release(file["version"]):
+            by_version.setdefault(file["version"], []).append(file)
+    return [
+        Release(
+            version=version,
+            wheels=tuple(
+                WheelFile(name=file["name"], url=file["url"], sha256=file["sha256"])
+                for file in sorted(by_version[version], key=_unusual)
+                if file["wheel"]
+            ),
+            yanked=all(file["yanked"] for file in by_version[version]),
+        )
+        for version in versions.ordered(by_version)
+    ]
+
+
+def _unusual(file: Mapping[str, Any]) -> tuple[bool, str]:
+    return "x86_64" not in file["name"], file["name"]
