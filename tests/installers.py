@@ -8,17 +8,23 @@ Nothing is fetched; uv gets a cache of its own, which a test may spoil.
 from __future__ import annotations
 
 import functools
+import glob
+import hashlib
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import scenes
+from vllm_patcher import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -207,3 +213,107 @@ def where(*arguments: str | Path, **more: Any) -> dict[str, Any]:
     assert ran.code == 0, ran.out + ran.err
     found: dict[str, Any] = json.loads(ran.out)
     return found
+
+
+MEND = "mend-a"
+
+
+@functools.cache
+def mending() -> tuple[str, str, str]:
+    """Give the options for a catalog whose one patch an interpreter can show.
+
+    It turns `vllm.a.a05` from 5 to "mended". Its lock lists the file, so it may go into a tree
+    without a dist-info too.
+    """
+    text = scenes.patch(a05='"mended"')
+    folder = scenes.write_catalog(Path(_scratch().name, "mending"), scenes.entry(MEND, text))
+    before = scenes.FILES["a.py"]
+    after = scenes.changed(before, a05='"mended"')
+    digests = {
+        "before": hashlib.sha256(before).hexdigest(),
+        "after": hashlib.sha256(after).hexdigest(),
+    }
+    lock = {"schema": 1, "patches": {MEND: {"0.11.0": {"a.py": digests}}}}
+    (folder / "lock.json").write_text(json.dumps(lock))
+    return "--no-builtin", "--catalog", str(folder)
+
+
+def runs(
+    python: str | Path, *options: str, cwd: Path, env: Mapping[str, str] | None = None
+) -> tuple[Path, str]:
+    """Let an interpreter import `vllm.a`; return the file it ran and the value it got."""
+    code = "from vllm import a; print(a.__file__); print(a.a05)"
+    said = run([python, *options, "-c", code], cwd=cwd, env={**os.environ, **(env or {})})
+    path, value = said.splitlines()
+    return Path(path), value
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a folder, links followed, but not the bytecode that imports leave there."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def paste(ran: scenes.Ran, **more: Any) -> scenes.Ran:
+    """Run the command in the hint of a run, as a user would who pastes it."""
+    (hint,) = (line for line in ran.err.splitlines() if line.startswith("hint: "))
+    program, *words = shlex.split(hint.removeprefix("hint: "))
+    assert program == "vllm-patch", hint
+    return tool(*words, **more)
+
+
+@functools.cache
+def back_end() -> Path:
+    """Make a folder for PYTHONPATH that holds this suite's setuptools and nothing else."""
+    folder = Path(_scratch().name, "back-end")
+    folder.mkdir()
+    files = metadata.files("setuptools") or []
+    site = Path(str(metadata.distribution("setuptools").locate_file("")))
+    for name in {Path(file).parts[0] for file in files} - {"..", "__pycache__"}:
+        (folder / name).symlink_to(site / name)
+    return folder
+
+
+@functools.cache
+def pythons() -> dict[str, str]:
+    """Find one interpreter of each minor version from 3.8 to 3.13 on this machine."""
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    names = [f"python3.{minor}" for minor in range(8, 14)]
+    found = [str(Path(folder, name)) for folder in folders for name in names]
+    roots = [os.environ.get("PYENV_ROOT", ""), str(Path.home() / ".pyenv")]
+    for root in filter(None, roots):
+        # A root that this user may not read has none; pathlib would raise.
+        found += sorted(glob.glob(f"{root}/versions/3.*/bin/python3"))
+    by_version: dict[str, str] = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
+    for python in filter(interpreter.is_executable, found):
+        code = "import sys; print('%d.%d' % sys.version_info[:2])"
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+        minor = done.stdout.strip()
+        if done.returncode == 0 and tuple(map(int, minor.split("."))) >= (3, 8):
+            by_version.setdefault(minor, python)
+    return by_version
+
+
+def standalone(prefix: Path) -> Environment:
+    """Make a prefix as conda does: an interpreter of its own, no pyvenv.cfg, real site-packages.
+
+    The standard library is links to that of this suite's interpreter.
+    """
+    base = Path(sys.base_prefix)
+    own = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "conda-meta").mkdir()
+    executable = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    shutil.copy(executable, prefix / "bin" / own)
+    for name in ("python3", "python"):
+        (prefix / "bin" / name).symlink_to(own)
+    for name in ("dist-packages", "site-packages"):  # a Debian Python looks into the one alone
+        (prefix / "lib" / own / name).mkdir(parents=True)
+    links = [*base.glob("lib/libpython*"), *base.glob(f"lib/{own}/*")]
+    for path in links:
+        if path.name not in {"EXTERNALLY-MANAGED", "dist-packages", "site-packages"}:
+            (prefix / path.relative_to(base)).symlink_to(path)
+    return Environment(folder=prefix)

@@ -254,3 +254,73 @@ def test_only_python_files_have_answers(package: Path) -> None:
 def test_the_magic_number_is_where_the_header_says(package: Path) -> None:
     pyc = swap(package, mode=Mode.UNCHECKED_HASH)
     assert pyc.read_bytes()[:4] == importlib.util.MAGIC_NUMBER
+
+
+def copied(package: Path) -> None:
+    """Give all files of the package a new life on this disk, with their old times."""
+    source = package / "v1" / "stats.py"
+    os.utime(source, ns=(source.stat().st_atime_ns, source.stat().st_mtime_ns))
+
+
+def test_by_time_with_a_time_that_was_put_back(package: Path) -> None:
+    """The time of the last change can't be put back: it tells that there may be something."""
+    pyc = swap(package, mode=Mode.TIMESTAMP)
+    assert hiding(package) == [pyc]
+    assert value(package) == "old"
+    # Whoever makes bytecode later than that time has made it of what is there now.
+    age(pyc, seconds=-5)
+    assert hiding(package) == []
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_copy_of_source_and_bytecode_hides_nothing(package: Path, level: int) -> None:
+    source = package / "v1" / "stats.py"
+    source.write_bytes(b'"""Words."""\nassert True\n' + NEW)
+    ahead = (int(source.stat().st_mtime) + 1) * SECOND
+    os.utime(source, ns=(ahead, ahead))
+    elsewhere = "/built/elsewhere/stats.py"
+    py_compile.compile(str(source), dfile=elsewhere, doraise=True, optimize=level)
+    copied(package)
+    assert hiding(package) == []
+    source.write_bytes(b'"""Words."""\nassert True\n' + OLD)
+    os.utime(source, ns=(ahead, ahead))
+    assert [path.name.count(".opt-") for path in hiding(package)] == [int(level > 0)]
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"?", b"\xe9\0\0\0\0"])
+def test_by_time_with_what_is_no_code(package: Path, spoilt: bytes) -> None:
+    pyc = swap(package, mode=Mode.TIMESTAMP)
+    pyc.write_bytes(pyc.read_bytes()[:16] + spoilt)
+    age(pyc, seconds=0)
+    assert hiding(package) == [pyc]
+
+
+def test_by_time_of_another_python_is_judged_by_age(package: Path) -> None:
+    pyc = swap(package, mode=Mode.TIMESTAMP)
+    source = package_source(pyc)
+    second = int(source.stat().st_mtime) - 10
+    data = pyc.read_bytes()
+    pyc.write_bytes(FOREIGN + data[4:8] + second.to_bytes(4, "little") + data[12:])
+    middle, whole = second * SECOND + SECOND // 2, second * SECOND
+    os.utime(source, ns=(middle, middle))
+    age(pyc, seconds=0.001)
+    assert hiding(package) == [pyc]
+    age(pyc, seconds=0)
+    assert hiding(package) == []
+    # A source that was dated may have been written up to a second before its date.
+    os.utime(source, ns=(whole, whole))
+    age(pyc, seconds=0.9)
+    assert hiding(package) == []
+
+
+def test_a_source_of_a_whole_second_and_older_unchecked_bytecode_of_another_python(
+    package: Path,
+) -> None:
+    pyc = swap(package, mode=Mode.UNCHECKED_HASH)
+    pyc.write_bytes(FOREIGN + pyc.read_bytes()[4:])
+    whole = int(package_source(pyc).stat().st_mtime) * SECOND
+    os.utime(package_source(pyc), ns=(whole, whole))
+    age(pyc, seconds=0.9)
+    assert hiding(package) == []
+    age(pyc, seconds=1.1)
+    assert hiding(package) == [pyc]

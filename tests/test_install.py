@@ -175,6 +175,23 @@ def test_metadata_without_a_version(tmp_path: Path) -> None:
     assert (seen.name, seen.version_source) == ("vllm", "vllm/_version.py")
 
 
+@pytest.mark.parametrize("name", ["RECORD", "METADATA", "direct_url.json", "top_level.txt"])
+@pytest.mark.parametrize("kind", ["FIFO", "folder", "device", "link to nothing"])
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, name: str, kind: str) -> None:
+    make_install(tmp_path, files={"_version.py": WRITTEN}, record=name == "RECORD")
+    path = dist_info_folder(tmp_path) / name
+    path.unlink(missing_ok=True)
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else tmp_path / "nothing")
+    seen = in_site(tmp_path)
+    assert (seen.name, seen.version, seen.editable) == ("vllm", "0.11.0", "")
+    assert "has no RECORD" in seen.notes[0]
+
+
 # Which vLLM is meant
 
 
@@ -258,11 +275,23 @@ def test_the_own_environment_is_not_asked_again(
 
 
 def test_the_own_interpreter_is_not_asked_again_because_it_is_on_path(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delattr(interpreter, "ask")
-    error = refused(environ={"PATH": str(Path(sys.executable).parent)})
-    assert error.facts[0].startswith("this interpreter: no vllm")
+    bin_folder = Path(sys.executable).parent
+    (tmp_path / "bin").symlink_to(bin_folder)
+    error = refused(environ={"PATH": f"{bin_folder}:{tmp_path}/bin"})
+    (fact,) = error.facts
+    assert fact.startswith("this interpreter: no vllm")
+
+
+def test_the_own_interpreter_on_path_hides_no_other_unless_it_is_active(tmp_path: Path) -> None:
+    package = make_install(environment(tmp_path / "env"), files=FILES)
+    environ = {"PATH": f"{Path(sys.executable).parent}:{tmp_path}/env/bin"}
+    seen = found(environ=environ)
+    assert (seen.package, seen.found_by) == (str(package), "python3 on PATH")
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        assert "no vLLM was found" in refused(environ={**environ, variable: sys.prefix}).what
 
 
 @pytest.mark.parametrize("name", ["python3", "python"])

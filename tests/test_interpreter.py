@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
+import select
 import shutil
-import subprocess
 import sys
 import textwrap
 import venv
@@ -17,26 +17,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from fakes import make_install
+from installers import pythons
 from vllm_patcher import interpreter
 from vllm_patcher.errors import NotInstalled
-
-
-def pythons() -> list[str]:
-    """Give one interpreter of each supported minor version on this machine, by version."""
-    folders = os.environ.get("PATH", "").split(os.pathsep)
-    names = [f"python3.{minor}" for minor in range(8, 14)]
-    found = [str(Path(folder, name)) for folder in folders for name in names]
-    roots = [os.environ.get("PYENV_ROOT", ""), str(Path.home() / ".pyenv")]
-    for root in filter(None, roots):
-        found += [str(path) for path in sorted(Path(root).glob("versions/3.*/bin/python3"))]
-    by_version: dict[str, str] = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
-    for python in filter(interpreter.is_executable, found):
-        code = "import sys; print('%d.%d' % sys.version_info[:2])"
-        done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-        minor = done.stdout.strip()
-        if done.returncode == 0 and tuple(map(int, minor.split("."))) >= (3, 8):
-            by_version.setdefault(minor, python)
-    return list(by_version.values())
 
 
 @pytest.fixture
@@ -58,7 +41,7 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("python", pythons())
+@pytest.mark.parametrize("python", pythons().values(), ids=pythons())
 def test_every_supported_python_answers(python: str, tmp_path: Path) -> None:
     package = make_install(tmp_path / "site", files={"__init__.py": b"raise SystemExit('ran')\n"})
     environ = {**os.environ, "PYTHONPATH": str(package.parent)}
@@ -228,6 +211,22 @@ def test_an_interpreter_that_hangs(tmp_path: Path) -> None:
     with pytest.raises(NotInstalled) as caught:
         interpreter.ask(str(python), timeout=0.2)
     assert caught.value.facts == ("no answer after 0.2 seconds",)
+
+
+def test_a_hanging_interpreter_goes_with_all_that_it_started(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    line = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    body = f"(echo here; exec sleep 600) > {tmp_path}/pipe &\nwait\n"
+    try:
+        with pytest.raises(NotInstalled, match="does not run"):
+            interpreter.ask(str(script(tmp_path / "python", body)), timeout=2)
+        assert os.read(line, 100) == b"here\n"
+        watch = select.poll()
+        watch.register(line, select.POLLIN)
+        # The line is cut when the child ends; half a minute is for a child that never does.
+        assert watch.poll(30_000) == [(line, select.POLLHUP)]
+    finally:
+        os.close(line)
 
 
 def test_a_shim_is_seen_through(environment: Path, tmp_path: Path) -> None:

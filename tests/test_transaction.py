@@ -448,6 +448,46 @@ def test_the_lock_is_let_go_on_an_error(place: Place) -> None:
     assert not is_locked(place.package)
 
 
+def test_the_lock_is_let_go_although_a_child_has_it_open(place: Place) -> None:
+    """A process that is forked meanwhile, by another thread, has the folder open as well."""
+    code = f"""
+import fcntl, os, sys
+from vllm_patcher.transaction import locked
+folder = {str(place.package)!r}
+def is_locked():
+    other = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(other)
+    return False
+with locked(folder, warn=print):
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)  # which leaves the block as well, and must not unlock it for its parent
+    os.waitpid(child, 0)
+    print(is_locked())
+    child = os.fork()
+    if child == 0:
+        sys.stdin.read()
+        os._exit(0)
+print(is_locked())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert [parent.stdout.readline() for _ in range(2)] == ["True\n", "False\n"]
+        parent.stdin.close()
+
+
 def test_the_lock_is_waited_for(place: Place) -> None:
     code = f"""
 import fcntl, os, sys

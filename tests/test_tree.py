@@ -18,6 +18,7 @@ import vllm_patcher
 from fakes import folder_for_all, make_install
 from faulty import Killed, Os, dying, snapshot
 from vllm_patcher.errors import UnsafePath, VllmPatchError, WriteFailed
+from vllm_patcher.tree import looks
 from vllm_patcher.tree.reading import TEMPORARY, ReadTree
 from vllm_patcher.tree.writing import Tree
 
@@ -516,16 +517,18 @@ def test_whatever_fails_leaves_the_old_file_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("code", "fact"),
+    ("code", "fact", "hint"),
     [
-        (errno.EBUSY, "a single file that is mounted"),
-        (errno.EPERM, "immutable"),
-        (errno.ENOSPC, "the disk is full"),
-        (errno.EIO, ""),
+        (errno.EBUSY, "a single file that is mounted", "run vllm-patch where the image is built"),
+        (errno.EPERM, "immutable", "run vllm-patch where the image is built"),
+        (errno.EINVAL, "user namespace", "run vllm-patch where the image is built"),
+        (errno.ENOSPC, "the disk is full", "df -i "),
+        (errno.EDQUOT, "a quota", "df "),
+        (errno.EIO, "", ""),
     ],
 )
-def test_a_failure_says_which_file_and_why(
-    package: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch, code: int, fact: str
+def test_a_failure_says_which_file_why_and_what_helps(  # noqa: PLR0917 - a table
+    package: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch, code: int, fact: str, hint: str
 ) -> None:
     def fail(_number: int, name: str) -> None:
         if name.startswith("replace"):
@@ -537,6 +540,9 @@ def test_a_failure_says_which_file_and_why(
     where = f"{package / 'v1/a.py'} can't be written: {os.strerror(code)}"
     assert caught.value.what == where
     assert fact in "".join(caught.value.facts)
+    assert bool(fact) is bool(caught.value.facts)
+    assert hint in (caught.value.hint or "")
+    assert bool(hint) is bool(caught.value.hint)
 
 
 def test_a_folder_is_synced_after_each_change_of_its_names(
@@ -680,6 +686,40 @@ ASK = 'tree.preflight("v1/a.py", like="__init__.py")'
 ASK_TO_MAKE = 'tree.preflight("v1/made.py", like="__init__.py")'
 ASK_TO_REMOVE = 'tree.preflight("v1/a.py", like=None)'
 HINT = "run vllm-patch where the image is built, as the user who owns the files"
+
+
+@pytest.mark.parametrize("answers", [0x10, 0x20, 0x30])
+@pytest.mark.parametrize("path", ["v1/a.py", "v1"])
+def test_what_is_immutable_or_append_only_is_refused(
+    package: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch, path: str, answers: int
+) -> None:
+    """As the kernel tells it; `test_rights.py` has the kernel tell it."""
+    marked = (package / path).stat().st_ino
+
+    def ioctl(descriptor: int, _number: int, _room: bytes) -> bytes:
+        flags = answers if os.fstat(descriptor).st_ino == marked else 0x80000
+        return struct.pack("=I4x", flags)
+
+    monkeypatch.setattr(looks, "ioctl", ioctl)
+    for like in (LIKE, None):
+        with pytest.raises(WriteFailed) as caught:
+            tree.preflight("v1/a.py", like=like)
+        assert caught.value.what == f"{package / path} can't be replaced"
+        word, letter = ("immutable", "i") if answers & 0x10 else ("append-only", "a")
+        assert caught.value.facts == (f"it is {word}",)
+        assert caught.value.hint == f"chattr -{letter} {package / path}"
+    tree.preflight("__init__.py", like=LIKE)
+
+
+@pytest.mark.parametrize("code", [errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.EACCES])
+def test_a_file_system_that_knows_no_such_thing_is_fine(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def ioctl(_descriptor: int, _number: int, _room: bytes) -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(looks, "ioctl", ioctl)
+    preflight(tree, "v1/a.py")
 
 
 @pytest.mark.parametrize("path", ["v1/a.py", "v1/made.py", "new/deep/made.py"])

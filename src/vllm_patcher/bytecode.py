@@ -13,6 +13,7 @@ import os
 _HEADER = 16  # magic, flags, then either mtime and size or the hash of the source
 _HASH_BASED = 0b01
 _CHECKED = 0b10
+_SECOND = 10**9  # in nanoseconds
 _EXTENSION_TAGS = (".cpython-", ".abi3", ".pypy")
 
 
@@ -85,8 +86,22 @@ def _hides(pyc: str, source: str, status: os.stat_result) -> bool:
         return not flags & _CHECKED and _hash_is_stale(pyc, header, source, status)
     recorded = (int.from_bytes(header[8:12], "little"), int.from_bytes(header[12:16], "little"))
     actual = (int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
-    # Python can't tell such a file from a fresh one; only its own age tells who came first.
-    return recorded == actual and _is_older(pyc, status)
+    return recorded == actual and _is_of_other_text(pyc, header, source, status)
+
+
+def _is_of_other_text(pyc: str, header: bytes, source: str, status: os.stat_result) -> bool:
+    """Say whether a file that Python takes for fresh was made of what the source no longer says.
+
+    Where both times of the source lie before it, it is fresh. They lie after it in an image and
+    in a copy too; so it is looked into. Bytecode of another Python has nothing but its age.
+    """
+    if _written(pyc) > max(status.st_mtime_ns, status.st_ctime_ns):
+        return False
+    import importlib.util
+
+    if header[:4] != importlib.util.MAGIC_NUMBER:
+        return _is_older(pyc, status)
+    return _gives_other_code(pyc, source)
 
 
 def _hash_is_stale(pyc: str, header: bytes, source: str, status: os.stat_result) -> bool:
@@ -101,14 +116,40 @@ def _hash_is_stale(pyc: str, header: bytes, source: str, status: os.stat_result)
         return False
 
 
-def _is_older(pyc: str, status: os.stat_result) -> bool:
-    # A source may be dated up to a second ahead, so that its whole second is a new one; the
-    # time of its last change on this disk then tells when it was really written.
-    written = min(status.st_mtime_ns, status.st_ctime_ns)
+def _gives_other_code(pyc: str, source: str) -> bool:
+    import marshal
+    import warnings
+
+    level = pyc.removesuffix(".pyc").rpartition(".opt-")[2]
+    optimize = int(level) if level in {"1", "2"} else 0
     try:
-        return os.stat(pyc).st_mtime_ns < written
-    except OSError:
+        with open(source, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fresh = compile(file.read(), source, "exec", dont_inherit=True, optimize=optimize)
+        with open(pyc, "rb") as file:
+            # Read, never run. Where the code lay when it was compiled makes it no other code.
+            return bool(marshal.loads(file.read()[_HEADER:]) != fresh)  # noqa: S302
+    except (OSError, RecursionError, MemoryError):
         return False
+    except (SyntaxError, ValueError, EOFError, TypeError):
+        return True  # nothing that this source could have given
+
+
+def _is_older(pyc: str, status: os.stat_result) -> bool:
+    # A source that was dated, and not just written, may bear a time up to a second ahead, so
+    # that its whole second is a new one. So may its copies; in place, the time of its last
+    # change on this disk tells when it was really written.
+    dated = status.st_mtime_ns % _SECOND == 0
+    written = min(status.st_mtime_ns - dated * _SECOND, status.st_ctime_ns)
+    return _written(pyc) < written
+
+
+def _written(pyc: str) -> float:
+    """When a compiled file was written, in nanoseconds; one that is gone hides nothing."""
+    try:
+        return os.stat(pyc).st_mtime_ns
+    except OSError:
+        return float("inf")
 
 
 def _header(pyc: str) -> bytes:

@@ -2,13 +2,14 @@
 
 The owner is the distribution whose RECORD lists `vllm/__init__.py`; its name does not
 matter, because vLLM is shipped under several. Only files beside the package are read, as
-bytes, and nothing is imported or written.
+bytes, and nothing is imported or written. What is no regular file counts as missing.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 from typing import TYPE_CHECKING
 
 from vllm_patcher import receipt
@@ -204,7 +205,12 @@ def _dist_infos(site: str) -> Iterator[str]:
 
 def _read(path: str) -> bytes | None:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        with open(path, "rb", opener=_without_waiting) as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except OSError:
         return None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    # A FIFO in the place of a file may have nobody who ever writes to it.
+    return os.open(path, flags | os.O_NONBLOCK)

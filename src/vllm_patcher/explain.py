@@ -6,6 +6,7 @@ Always true here: nothing is decided; what is said is found in the bytes that we
 from __future__ import annotations
 
 import warnings
+from _thread import allocate_lock
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: With more hunks than this in one file nobody looks which of them are there.
 _MANY_HUNKS = 100
+
+_FILTERS = allocate_lock()
 
 #: The kind of a reason against a source that would stop compiling.
 NOT_COMPILING = "not-compiling"
@@ -138,7 +141,8 @@ def does_not_compile(
 
 def compile_error(source: bytes) -> SyntaxError | None:
     """Say why a source does not compile for the Python that runs this."""
-    with warnings.catch_warnings():
+    # The filters of warnings belong to the whole process, and threads may call this.
+    with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             compile(source, "<patched>", "exec", dont_inherit=True)

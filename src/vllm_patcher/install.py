@@ -16,7 +16,7 @@ from vllm_patcher.errors import InvalidRecord, NotInstalled
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from vllm_patcher.distribution import Distribution
     from vllm_patcher.interpreter import Answer
@@ -53,7 +53,8 @@ def find(
     `site_packages` is the folder that holds the package and decides alone; so does
     `python`, an executable, a name on PATH or the folder of an environment. With both,
     `python` only says who runs probes. With neither: this interpreter, VIRTUAL_ENV and
-    CONDA_PREFIX, which must agree, then the python3 and python of PATH.
+    CONDA_PREFIX, which must agree, then the python3 and python of PATH: the first of that
+    name, or the next if the first is this interpreter and the user has not activated it.
 
     Raises NotInstalled if there is none, if there are several, if it is of a kind that
     can't be patched, and for an editable install unless `allow_editable`.
@@ -153,16 +154,27 @@ class _Search:
 
     def _on_path(self, own: Answer) -> None:
         for name in ("python3", "python"):
-            first = next(iter(interpreter.on_path(name, environ=self.environ)), None)
-            if first is None:
+            found = interpreter.on_path(name, environ=self.environ)
+            if not found:
                 self.looked.append(f"{name} is not on PATH")
-            elif not _same_python(first, own.executable):
+            first = next(self._meant(found, own), None)
+            if first is not None:
                 try:
                     answer = interpreter.ask(first, environ=self.environ)
                 except NotInstalled as error:
                     self.looked.append(f"{name} on PATH: {error.what}")
                 else:
                     self._answer(answer, found_by=f"{name} on PATH")
+
+    def _meant(self, found: list[str], own: Answer) -> Iterator[str]:
+        active = [self.environ.get(variable, "") for variable in _ENVIRONMENTS]
+        is_active = any(folder and _key(folder) == _key(own.prefix) for folder in active)
+        for python in found:
+            if not _same_python(python, own.executable):
+                yield python
+            elif is_active:  # by the user, who does not mean what lies behind it
+                return
+            # else a runner of tools, such as uvx, has put it before what the user has there
 
     def _answer(self, answer: Answer, *, found_by: str) -> None:
         spec = answer.spec
@@ -326,7 +338,8 @@ def _runs(site: str) -> str | None:
 
 def _same_python(one: str, other: str) -> bool:
     # Not the file alone: the python of every virtual environment is a link to one file.
-    return os.path.dirname(one) == os.path.dirname(other) and _key(one) == _key(other)
+    folders = {_key(os.path.dirname(python)) for python in (one, other)}
+    return len(folders) == 1 and _key(one) == _key(other)
 
 
 def _key(path: str) -> object:

@@ -52,12 +52,31 @@ def contains(
     return out is not None
 
 
+def has(files: Tree, patch: Known, dependents: Iterable[Known]) -> bool:
+    """Say whether a tree has what a patch does, perhaps below one of its ``dependents``.
+
+    What builds on a patch may change its lines, so that only both can come out.
+    """
+    if not fits(files, patch) and contains(files, patch, surely=True):
+        return True
+    for other in dependents:
+        less = take(files, other, trusted=False, strict=True, surely=True)
+        if less is not None and not fits(files, other) and not fits(less, patch):
+            return contains(less, patch, surely=True)
+    return False
+
+
 def choose(
-    asked: Asked, there: Sequence[Known], found: Found, goes_on: Callable[[Known], bool]
+    asked: Asked,
+    there: Sequence[Known],
+    found: Found,
+    goes_on: Callable[[Known], bool],
+    dependents: Sequence[Known],
 ) -> Known | None:
     """Choose the text that is meant among a patch's candidates; None: none of them.
 
-    ``there`` are the revisions that are in; ``goes_on`` says whether one fits on what was laid.
+    ``there`` are the revisions that are in; ``goes_on`` says whether one fits on what was laid;
+    ``dependents`` are the texts that require it.
     """
     if asked.by == "version":
         return asked.candidates[0] if asked.candidates else None
@@ -66,7 +85,11 @@ def choose(
         lambda patch: _all_listed(found.base, patch),
     ]
     if asked.by == "content":
-        rules += [goes_on, lambda patch: contains(found.base, patch, surely=True)]
+        rules += [
+            goes_on,
+            lambda patch: contains(found.base, patch, surely=True),
+            lambda patch: has(found.base, patch, dependents),
+        ]
     chosen = (patch for rule in rules for patch in asked.candidates if rule(patch))
     return next(chosen, None)
 
@@ -111,9 +134,16 @@ def counts(found: Found, patch: Known) -> Reason:
     return Reason(what=f"{len(paths)} of {len(patch.paths)} files, {have} of {hunks} hunks are in")
 
 
-def misfit(found: Found, patch: Known, *, laid: Tree, problems: Iterable[Problem]) -> Verdict:
+def misfit(
+    found: Found,
+    patch: Known,
+    *,
+    laid: Tree,
+    problems: Iterable[Problem],
+    dependents: Sequence[Known],
+) -> Verdict:
     """Judge a patch that does not go on ``laid``, the patches before it on the base."""
-    if not fits(found.base, patch) and contains(found.base, patch, surely=True):
+    if has(found.base, patch, dependents):
         if found.proven.issuperset(patch.paths):
             return UPSTREAM, [upstream(patch)]
         what = "it is there, but nothing proves that it was put in by vllm-patch"

@@ -15,6 +15,7 @@ from vllm_patcher.values import Value
 from . import bytecode, versions
 from .errors import VllmPatchError
 from .probes import ABSENT, SHOWN, Probe
+from .request import pasted
 from .states import (
     BLOCKED,
     CONFLICT,
@@ -172,6 +173,7 @@ def report_on(
         item for item in findings if item.named or item.state != NOT_NEEDED or verb == "status"
     ]
     files = _files(here, plan, shown)
+    linked = shared(here, plan, [file.path for file in files])
     there = plan.goal if wrote else plan.found.patches
     patched = [path for patch in there for path in patch.paths]
     report = Report(
@@ -189,7 +191,7 @@ def report_on(
         passed_over=len(findings) - len(shown),
         wrote=wrote,
         strict=strict,
-        notes=(*here.install.notes, *here.notes, *notes, *_shared(here, files)),
+        notes=tuple(dict.fromkeys([*here.install.notes, *here.notes, *notes, *linked])),
     )
     return judged(report)
 
@@ -265,20 +267,25 @@ def _outcome(here: Survey, finding: Finding, was: str, *, strict: bool) -> Outco
     )
 
 
-def _shared(here: Survey, files: Iterable[FileStatus]) -> Iterator[str]:
-    """Name files that nothing explains and that a package manager's cache may hold as well."""
-    for file in files:
-        if file.state != MODIFIED:
+def shared(here: Survey, plan: Plan, paths: Iterable[str]) -> Iterator[str]:
+    """Name files that nothing explains and that a package manager's cache may hold as well.
+
+    To be asked before a file is replaced: it is linked to nothing then.
+    """
+    for name in paths:
+        if _state(here, plan, name) != MODIFIED:
             continue
-        path = os.path.join(here.install.package, file.path)
+        path = os.path.join(here.install.package, name)
         try:
-            shared = os.path.islink(path) or os.stat(path).st_nlink > 1
+            is_linked = os.path.islink(path) or os.stat(path).st_nlink > 1
         except OSError:
             continue
-        if shared:
+        if is_linked:
+            clean = pasted("uv", "cache", "clean", here.install.name)
             yield (
                 f"{path} is not what was released, and it is linked to other places: uv's cache "
-                "may hold the same; `uv cache clean vllm` and a reinstall put that right"
+                f"may hold the same, and then a reinstall alone brings it back; `{clean}` and "
+                "then a reinstall put that right"
             )
 
 

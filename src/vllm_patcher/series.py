@@ -111,7 +111,8 @@ class Series:
 
     def _judge(self, asked: Asked) -> Finding:
         there = self._there.get(asked.id, [])
-        patch = judge.choose(asked, there, self._found, self._goes_on)
+        dependents = [known for known in self._here.known if asked.id in known.requires]
+        patch = judge.choose(asked, there, self._found, self._goes_on, dependents)
         if patch is None:
             return self._judge_by_gate(asked, there)
         if self._is_whole(there) and there[0].same(patch):
@@ -135,7 +136,11 @@ class Series:
         if problems:
             self.keep(asked.id)
             state, reasons = judge.misfit(
-                self._found, patch, laid=self.stack.files, problems=problems
+                self._found,
+                patch,
+                laid=self.stack.files,
+                problems=problems,
+                dependents=dependents,
             )
             return self._finding(asked, state, patch, reasons)
         if not there and self.stack.files == before:

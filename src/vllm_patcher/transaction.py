@@ -56,22 +56,35 @@ class Change(Value):
 
 @contextmanager
 def locked(
-    folder: str, *, warn: Callable[[str], None], seconds: float = LOCK_SECONDS
+    folder: str, *, warn: Callable[[str], None], seconds: float | None = None
 ) -> Iterator[None]:
     """Hold the exclusive lock of a folder; wait for it, and raise WriteFailed in the end.
 
-    The lock is on the folder itself and leaves nothing behind. Where the file system has no
-    locks this warns and goes on.
+    The end is after so many seconds, or after ``LOCK_SECONDS``. The lock is on the folder itself
+    and leaves nothing behind. Where the file system has no locks this warns and goes on.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise WriteFailed(f"{folder} can't be locked: {error.strerror}") from error
+    taker = os.getpid()
     try:
-        _wait_for_lock(descriptor, folder, warn, seconds)
+        _wait_for_lock(descriptor, folder, warn, LOCK_SECONDS if seconds is None else seconds)
         yield
     finally:
+        if os.getpid() == taker:
+            _let_go(descriptor)
         os.close(descriptor)
+
+
+def _let_go(descriptor: int) -> None:
+    """Unlock: to close is not enough where a process has been forked, which has it open too."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except OSError:
+        return  # there are no locks, and that has been said
 
 
 def _wait_for_lock(

@@ -8,16 +8,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from fcntl import ioctl
 
 from vllm_patcher.errors import WriteFailed
 
 _NO_XATTR = frozenset({errno.ENOTSUP, errno.ENODATA, errno.EINVAL, errno.EACCES, errno.EPERM})
 _ACL = "system.posix_acl_access"
 _MOST_DIGITS = 11  # of seconds: beyond any date, and `os.utime` still takes it
-_HINT = "run vllm-patch where the image is built, as the user who owns the files"
+HINT = "run vllm-patch where the image is built, as the user who owns the files"
+
+# What `lsattr` asks for, by its number on nearly all Linux machines. Another machine or file
+# system knows no such number, and then the kernel says later and in fewer words.
+_GET_FLAGS = 0x80086601
+_FLAGS = {0x10: ("immutable", "i"), 0x20: ("append-only", "a")}
 
 
 class Model:
@@ -88,12 +95,31 @@ def _unless(allowed: Collection[int]) -> Iterator[None]:
 
 def check_folder(folder: int, shown: str) -> None:
     """Raise WriteFailed if nothing can be made in an open folder; ``shown`` is its path."""
+    check_flags(folder, shown)
     effective = os.access in os.supports_effective_ids
     if os.access(".", os.W_OK | os.X_OK, dir_fd=folder, effective_ids=effective):
         return
     read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
     why = "the file system is read-only" if read_only else f"it is {_owner(os.fstat(folder))}"
-    raise WriteFailed(f"{shown} can't be written", facts=[why], hint=_HINT)
+    raise WriteFailed(f"{shown} can't be written", facts=[why], hint=HINT)
+
+
+def check_flags(descriptor: int, shown: str) -> None:
+    """Raise WriteFailed if an open file or folder is immutable or append-only.
+
+    From such a folder not even a temporary of ours could be taken away again.
+    """
+    try:
+        answer = ioctl(descriptor, _GET_FLAGS, bytes(8))
+    except OSError:
+        return
+    flags = int.from_bytes(answer[:4], sys.byteorder)
+    for flag, (word, letter) in _FLAGS.items():
+        if flags & flag:
+            from shlex import quote
+
+            hint = f"chattr -{letter} {quote(shown)}"
+            raise WriteFailed(f"{shown} can't be replaced", facts=[f"it is {word}"], hint=hint)
 
 
 def check_sticky(folder: int, name: str, target: str) -> None:
@@ -102,7 +128,7 @@ def check_sticky(folder: int, name: str, target: str) -> None:
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if above.st_mode & stat.S_ISVTX and os.geteuid() not in (above.st_uid, status.st_uid):
         why = f"its folder is sticky, and it is {_owner(status)}"
-        raise WriteFailed(f"{target} can't be replaced", facts=[why], hint=_HINT)
+        raise WriteFailed(f"{target} can't be replaced", facts=[why], hint=HINT)
 
 
 def check_owner(status: os.stat_result, target: str) -> None:
@@ -110,7 +136,7 @@ def check_owner(status: os.stat_result, target: str) -> None:
     groups = {os.getegid(), *os.getgroups()}
     if status.st_uid != os.geteuid() or status.st_gid not in groups:
         why = f"it must be {_owner(status)}"
-        raise WriteFailed(f"{target} would change its owner", facts=[why], hint=_HINT)
+        raise WriteFailed(f"{target} would change its owner", facts=[why], hint=HINT)
 
 
 def _owner(status: os.stat_result) -> str:

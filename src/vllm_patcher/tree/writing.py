@@ -14,9 +14,17 @@ from contextlib import contextmanager
 from vllm_patcher.errors import UnsafePath, WriteFailed
 from vllm_patcher.values import Value
 
-from .looks import Model, check_folder, check_owner, check_sticky
+from .looks import HINT, Model, check_flags, check_folder, check_owner, check_sticky
 from .reading import FOLDER, TEMPORARY, ReadTree, exists, is_temporary
 
+_WHY = {
+    errno.EBUSY: "a single file that is mounted into a container can't be replaced",
+    errno.EDQUOT: "a quota is used up",
+    errno.EINVAL: "its owner can't be kept: it may be none that this user namespace knows",
+    errno.ENOSPC: "the disk is full: it has no room for another byte, or for another file",
+    errno.EPERM: "its owner can't be kept, it is immutable, or it is another's in a sticky folder",
+}
+_FULL = frozenset({errno.EDQUOT, errno.ENOSPC})
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
 
 
@@ -137,6 +145,9 @@ class Tree(ReadTree):
             # Neither a roll back nor a revert could make it anew.
             raise self._unsafe(path, "is a link that leads nowhere") from error
         try:
+            # Of a link nothing but the link is replaced.
+            if not stat.S_ISLNK(os.stat(names[0], dir_fd=folder, follow_symlinks=False).st_mode):
+                check_flags(descriptor, os.path.join(self.root, path))
             return os.fstat(descriptor)
         finally:
             os.close(descriptor)
@@ -210,7 +221,9 @@ class Tree(ReadTree):
         except OSError as error:
             target = os.path.join(self.root, path)
             what = f"{target} can't be written: {error.strerror or error}"
-            raise WriteFailed(what, facts=_why(error)) from error
+            why = _WHY.get(error.errno or 0)
+            hint = _df(self.root) if error.errno in _FULL else HINT if why else None
+            raise WriteFailed(what, facts=[why] if why else [], hint=hint) from error
 
 
 def _sync_folder(folder: int) -> None:
@@ -222,11 +235,7 @@ def _sync_folder(folder: int) -> None:
             raise
 
 
-def _why(error: OSError) -> list[str]:
-    if error.errno == errno.EBUSY:
-        return ["a single file that is mounted into a container can't be replaced"]
-    if error.errno == errno.EPERM:
-        return ["its owner can't be kept, it is immutable, or it is another's in a sticky folder"]
-    if error.errno == errno.ENOSPC:
-        return ["the disk is full"]
-    return []
+def _df(folder: str) -> str:
+    from shlex import join
+
+    return f"{join(['df', folder])}; {join(['df', '-i', folder])}"
