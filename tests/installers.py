@@ -86,9 +86,13 @@ def stand_in(folder: Path, *, version: str = "0.11.0", name: str = "vllm") -> Pa
     return folder
 
 
-@functools.cache
 def wheel(version: str = "0.11.0", name: str = "vllm") -> Path:
     """Build the stand-in's wheel, once in a process; it goes with the process."""
+    return _built(version, name)
+
+
+@functools.cache
+def _built(version: str, name: str) -> Path:
     folder = Path(_scratch().name, f"{name}-{version}")
     stand_in(folder / "source", version=version, name=name)
     options = ("--no-build-isolation", "--no-deps", "--no-index", "--quiet")
@@ -157,11 +161,6 @@ class Environment:
         command = ("pip", "install", "--python", self.python, "--no-deps", "--no-index")
         uv(*command, *more, wheel(version, name), cache=cache)
         return self
-
-    def imported(self, *options: str, expression: str = "stats.__file__") -> str:
-        """Import the stand-in's patched module in this environment; return what is asked of it."""
-        code = f"from vllm.v1.metrics import stats; print({expression})"
-        return run([self.python, *options, "-c", code], cwd=self.folder).strip()
 
 
 def venv(folder: Path, *options: str, python: str | Path = sys.executable) -> Environment:

@@ -468,10 +468,6 @@ class TestAPoisonedCache:
         self.cure(document["notes"], second, linked[1])
         assert "conflict" in {patch["state"] for patch in document["patches"]}
 
-    # For the lead: `_Run` (operations.py) makes its report, and with it this note, when the file
-    # has been replaced and is linked to nothing any more. `results.shared` is there to be asked
-    # before the commit: shared(self.here, self.plan, [edit.path for edit in self.plan.edits]).
-    @pytest.mark.xfail(strict=True, reason="the note is made after the file has been replaced")
     def test_it_is_recognised_by_the_apply_that_replaces_the_file(
         self, second: Environment, linked: tuple[str, str]
     ) -> None:

@@ -38,6 +38,7 @@ LAYERS = (
     # A module imports only from layers that stand before its own; those of one layer know nothing
     # of each other. A new module needs a place here.
     ("errors", "values"),
+    ("process",),
     ("request", "versions", "record", "receipt", "interpreter", "probes", "bytecode", "diff"),
     ("manifest", "distribution"),
     ("catalog", "install"),
@@ -76,7 +77,7 @@ ONLY = {
     "click": {"cli"},
     "tomllib": {"manifest"},
     "tomli": {"manifest"},
-    "subprocess": {"interpreter", "probes"},
+    "subprocess": {"process"},
     "tempfile": {"tree"},
     "shutil": {"tree"},
 }

@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from vllm_patcher import receipt
-from vllm_patcher.errors import InvalidRecord, NotInstalled
+from vllm_patcher.errors import AS_A_READER, InvalidRecord, NotInstalled
 from vllm_patcher.record import Record
 from vllm_patcher.values import Value
 
@@ -47,8 +47,9 @@ def owner(package: str) -> tuple[Distribution | None, tuple[str, ...]]:
     site = os.path.dirname(package)
     listing: list[tuple[str, bytes]] = []
     unlisted: list[str] = []
-    for folder in _dist_infos(site):
-        record = _read(os.path.join(folder, "RECORD"))
+    for folder in _dist_infos(site, must=True):
+        of_vllm = os.path.basename(folder).startswith("vllm")
+        record = _read(os.path.join(folder, "RECORD"), must=of_vllm)
         if record is None:
             unlisted.append(folder)
         elif _claims(record):
@@ -161,7 +162,8 @@ def _names_vllm(folder: str) -> bool:
 
 
 def _distribution(folder: str, record: bytes | None) -> Distribution:
-    header = re.split(rb"\r?\n\r?\n", _read(os.path.join(folder, "METADATA")) or b"", maxsplit=1)[0]
+    metadata = _read(os.path.join(folder, "METADATA"), must=record is not None) or b""
+    header = re.split(rb"\r?\n\r?\n", metadata, maxsplit=1)[0]
     # The folder's name is NAME-VERSION.dist-info with the name's dashes turned to underscores.
     by_folder = os.path.basename(folder).partition("-")[0]
     return Distribution(
@@ -195,20 +197,34 @@ def _editable_source(folder: str) -> str:
         return ""
 
 
-def _dist_infos(site: str) -> Iterator[str]:
+def _dist_infos(site: str, *, must: bool = False) -> Iterator[str]:
+    """Give the dist-infos of a folder; one that may not be listed has none, unless it ``must``."""
     try:
         names = sorted(os.listdir(site))
-    except OSError:
+    except OSError as error:
+        _check(error, site, must=must)
         return
     yield from (os.path.join(site, name) for name in names if name.endswith(".dist-info"))
 
 
-def _read(path: str) -> bytes | None:
+def _read(path: str, *, must: bool = False) -> bytes | None:
+    """Read a file, None if there is none or it may not be read, unless that ``must`` be said."""
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
-    except OSError:
+    except OSError as error:
+        _check(error, path, must=must)
         return None
+
+
+def _check(error: OSError, path: str, *, must: bool) -> None:
+    if must and isinstance(error, PermissionError):
+        raise may_not_read(path, error) from error
+
+
+def may_not_read(path: str, error: OSError) -> NotInstalled:
+    """The refusal to judge what this user may not see."""
+    return NotInstalled(f"{path} can't be read: {error.strerror}", hint=AS_A_READER)
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+#: The hint where a file is there and this user may not read it.
+AS_A_READER = "run vllm-patch as a user who may read the install"
+
 
 class VllmPatchError(Exception):
     """The root of all refusals.

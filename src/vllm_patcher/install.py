@@ -127,7 +127,7 @@ class _Search:
         if self._in_folder(site, found_by=found_by, python=runs):
             return
         traces = _traces(site)
-        self.looked += traces or [f"{site} holds no vllm"]
+        self.looked += traces or [_lack(site)]
         if os.path.basename(site) == "vllm" and os.path.isfile(os.path.join(site, "__init__.py")):
             hint = f"vllm-patch apply --site-packages {os.path.dirname(site)}"
         elif traces:
@@ -210,6 +210,8 @@ class _Search:
             self._add(_Seen(package=package, found_by=found_by, python=python, fault=fault))
         elif os.path.isdir(package):
             self.looked.append(_namespace(found_by, package))
+        else:
+            _check_access(package)
         return os.path.isfile(origin)
 
     def _add(self, seen: _Seen) -> None:
@@ -304,14 +306,37 @@ def _version(seen: _Seen) -> str:
 
 
 def _namespace(found_by: str, *folders: str) -> str:
+    for folder in folders:
+        origin = os.path.join(folder, "__init__.py")
+        _check_access(origin)
+        if os.path.islink(origin):
+            return f"{found_by}: {origin} is a link that leads nowhere; reinstall this vLLM"
     return f"{found_by}: {', '.join(folders)} has no __init__.py, so it is no vLLM; remove it"
+
+
+def _check_access(path: str) -> None:
+    """Refuse to take what this user may not see for what is not there."""
+    try:
+        os.stat(path)
+    except PermissionError as error:
+        raise distribution.may_not_read(path, error) from error
+    except OSError:
+        return
+
+
+def _lack(site: str) -> str:
+    try:
+        os.stat(site)
+    except OSError as error:
+        return f"{site}: {error.strerror}"
+    return f"{site} holds no vllm"
 
 
 def _traces(site: str) -> list[str]:
     try:
         names = sorted(os.listdir(site))
-    except OSError as error:
-        return [f"{site}: {error.strerror}"]
+    except OSError:
+        return []
     return [
         f"{os.path.join(site, name)}: an editable install leads elsewhere"
         for name in names

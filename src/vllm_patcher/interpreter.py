@@ -11,6 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from vllm_patcher import process
 from vllm_patcher.errors import NotInstalled
 from vllm_patcher.values import Value
 
@@ -108,21 +109,19 @@ def ask(
     It runs with `environ` and for at most `timeout` seconds. Raises NotInstalled if there
     is none or if it does not answer.
     """
-    from subprocess import TimeoutExpired
-
     executable = locate(python, environ=environ)
     # -B: looking must not leave bytecode behind.
     command = [executable, "-B", "-c", f"MARK = {_MARK!r}\n{_CODE}"]
     try:
-        status, output, complaint = _run(command, environ=environ, seconds=timeout)
-    except TimeoutExpired:
-        raise _silent(executable, f"no answer after {timeout:g} seconds") from None
+        ended = process.run(command, environ=environ, seconds=timeout)
     except OSError as error:
         raise _silent(executable, error.strerror or str(error)) from error
-    answer = _read(output, executable)
+    if ended is None:
+        raise _silent(executable, f"no answer after {timeout:g} seconds")
+    answer = _read(ended.output, executable)
     if answer is None:
-        said = complaint.decode("utf-8", "replace").strip().splitlines()
-        raise _silent(executable, f"exit status {status}", *said[-1:])
+        said = ended.complaint.decode("utf-8", "replace").strip().splitlines()
+        raise _silent(executable, f"exit status {ended.status}", *said[-1:])
     return answer
 
 
@@ -131,15 +130,15 @@ def compile_error(python: str, source: bytes) -> SyntaxError | None:
 
     None, too, if it does not answer.
     """
-    from subprocess import SubprocessError
-
     command = [python, "-I", "-S", "-B", "-c", _COMPILE]
     try:
-        status, output, _ = _run(command, data=source, seconds=_TIMEOUT)
-    except (OSError, SubprocessError):
+        ended = process.run(command, data=source, seconds=_TIMEOUT)
+    except OSError:
         return None
+    # Only what it writes counts; not every system tells the status.
+    output = ended.output if ended is not None else b""
     line, _, what = output.decode("utf-8", "replace").strip().partition(" ")
-    if status == 0 or not line.isdigit():
+    if not line.isdigit():
         return None
     error = SyntaxError(what)
     error.lineno = int(line)
@@ -189,46 +188,6 @@ def site_folders(folder: str) -> list[str]:
 def is_executable(path: str) -> bool:
     """Tell whether the path is a file that may be run."""
     return os.path.isfile(path) and os.access(path, os.X_OK)
-
-
-def _run(
-    command: list[str],
-    *,
-    seconds: float,
-    data: bytes = b"",
-    environ: Mapping[str, str] | None = None,
-) -> tuple[int, bytes, bytes]:
-    """Run a command on `data`; give its exit status and what it wrote to either stream.
-
-    However it ends, and also if it takes more than `seconds`, nothing that it started is
-    left running.
-    """
-    from subprocess import PIPE, Popen
-
-    process = Popen(
-        command,
-        env=None if environ is None else dict(environ),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        # A group of its own: what a shim or a .pth file starts may outlive the interpreter.
-        start_new_session=True,
-    )
-    with process:
-        try:
-            output, complaint = process.communicate(data, timeout=seconds)
-        finally:
-            _kill_group(process.pid)
-    return process.returncode, output, complaint
-
-
-def _kill_group(leader: int) -> None:
-    from signal import SIGKILL
-
-    try:
-        os.killpg(leader, SIGKILL)
-    except OSError:  # nobody is left in it
-        return
 
 
 def _find_spec(path: list[str]) -> Spec | None:

@@ -22,7 +22,7 @@ from .errors import (
 from .install import Install, find
 from .plan import Plan, plan_apply, plan_revert
 from .request import Request
-from .results import Outcome, Refused, Report, advice, counted, judged, report_on
+from .results import Outcome, Refused, Report, advice, counted, judged, report_on, shared
 from .states import (
     APPLIED,
     BLOCKED,
@@ -168,6 +168,9 @@ class _Run:
         from .transaction import commit
         from .tree.writing import Tree
 
+        # Before: a file that is replaced is linked to nothing afterwards.
+        paths = [edit.path for edit in self.plan.edits]
+        self.warnings += shared(self.here, self.plan, paths)
         info = self._install.dist_info
         commit(Tree(self._install.package), None if info is None else Tree(info), change)
 

@@ -1,17 +1,13 @@
 """Run a patch's probe: a script that shows whether the fault is there.
 
 Always true here: a probe runs in a process of its own, isolated from the user's environment,
-and writes no bytecode; what it answers is its exit status. Nothing of it is left running.
+and writes no bytecode; what it answers is its exit status.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from vllm_patcher import process
 from vllm_patcher.values import Value
-
-if TYPE_CHECKING:
-    from subprocess import Popen
 
 ABSENT = "absent"
 SHOWN = "present"
@@ -39,31 +35,15 @@ def run(python: str, script: str, package: str, *, seconds: float = SECONDS) -> 
 
     After ``seconds`` it is killed, with all that it has started.
     """
-    import signal
-    import subprocess
-
-    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-        # The system then keeps no exit status, and every process seems to end with 0.
-        return Probe(answer=CANT_RUN, line="this process ignores SIGCHLD, so no answer counts")
     try:
-        process = subprocess.Popen(
-            [python, "-I", "-B", script, package],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            # A group of its own, since what it starts may outlive it and hold the pipe open.
-            start_new_session=True,
-        )
+        ended = process.run([python, "-I", "-B", script, package], seconds=seconds)
     except OSError as error:
         return Probe(answer=CANT_RUN, line=f"{python}: {error.strerror}")
-    with process:
-        try:
-            output, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return Probe(answer=CANT_RUN, line=f"no answer within {seconds:g} s")
-        finally:
-            _kill_all(process)
-    return _read(process.returncode, output)
+    if ended is None:
+        return Probe(answer=CANT_RUN, line=f"no answer within {seconds:g} s")
+    if ended.status is None:
+        return Probe(answer=CANT_RUN, line="this process ignores SIGCHLD, so no answer counts")
+    return _read(ended.status, ended.output + ended.complaint)
 
 
 def _read(status: int, output: bytes) -> Probe:
@@ -76,13 +56,3 @@ def _read(status: int, output: bytes) -> Probe:
 
 def _ending(status: int) -> str:
     return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-
-
-def _kill_all(process: Popen[bytes]) -> None:
-    import os
-    from signal import SIGKILL
-
-    try:
-        os.killpg(process.pid, SIGKILL)
-    except OSError:
-        return

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from vllm_patcher.errors import UnsafePath, VllmPatchError
+from vllm_patcher.errors import AS_A_READER, UnsafePath, VllmPatchError
 
 #: What the name of every temporary file of ours ends in.
 TEMPORARY = ".vllm-patcher-tmp"
@@ -46,7 +46,9 @@ class ReadTree:
             return None
         except OSError as error:
             target = os.path.join(self.root, path)
-            raise VllmPatchError(f"{target} can't be read: {error.strerror or error}") from error
+            hint = AS_A_READER if isinstance(error, PermissionError) else None
+            what = f"{target} can't be read: {error.strerror or error}"
+            raise VllmPatchError(what, hint=hint) from error
 
     def exists(self, path: str) -> bool:
         """Say whether there is a file or a link to one."""

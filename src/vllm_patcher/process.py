@@ -1,0 +1,72 @@
+"""Run another program to its end.
+
+Always true here: it runs in a session of its own, and however it ends, nothing that it started is
+left running.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Ended(Value):
+    """How a program ended: its exit status (minus the number of a signal) and what it wrote.
+
+    ``status`` is None if the system does not tell.
+    """
+
+    status: int | None
+    output: bytes
+    complaint: bytes
+
+
+def run(
+    command: Sequence[str],
+    *,
+    seconds: float,
+    data: bytes = b"",
+    environ: Mapping[str, str] | None = None,
+) -> Ended | None:
+    """Run a command on `data`; None if it takes more than `seconds`. Raises OSError."""
+    from subprocess import PIPE, Popen, TimeoutExpired
+
+    process = Popen(
+        command,
+        env=None if environ is None else dict(environ),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            output, complaint = process.communicate(data, timeout=seconds)
+        except TimeoutExpired:
+            return None
+        finally:
+            _kill_group(process.pid)
+    return Ended(
+        status=process.returncode if _is_told() else None, output=output, complaint=complaint
+    )
+
+
+def _is_told() -> bool:
+    """Of a process that ignores SIGCHLD the children leave no status: all seem to end with 0."""
+    import signal
+
+    return signal.getsignal(signal.SIGCHLD) != signal.SIG_IGN
+
+
+def _kill_group(leader: int) -> None:
+    from signal import SIGKILL
+
+    try:
+        os.killpg(leader, SIGKILL)
+    except OSError:  # nobody is left in it
+        return
