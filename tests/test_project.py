@@ -41,6 +41,7 @@ LAYERS = (
     ("process",),
     ("request", "versions", "record", "receipt", "interpreter", "probes", "bytecode", "diff"),
     ("manifest", "distribution"),
+    ("search",),
     ("catalog", "install"),
     ("listing",),
     ("lines", "layout"),

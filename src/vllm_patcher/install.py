@@ -1,9 +1,7 @@
 """Find the one vLLM to work on, and say what is known of it.
 
-vLLM is never imported. What is found is what an interpreter would import, told by its own
-path finders; folders are searched by hand only where no interpreter runs. Where that leaves
-a doubt nothing is chosen: the error lists what was seen and the option that chooses it.
-Nothing is written.
+vLLM is never imported. Where :mod:`.search` leaves a doubt nothing is chosen: the error lists
+what was seen and the option that chooses it. Nothing is written.
 """
 
 from __future__ import annotations
@@ -11,18 +9,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from vllm_patcher import distribution, interpreter
-from vllm_patcher.errors import InvalidRecord, NotInstalled
+from vllm_patcher import distribution
+from vllm_patcher.errors import NotInstalled
+from vllm_patcher.search import Search, Seen, described, key
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from vllm_patcher.distribution import Distribution
-    from vllm_patcher.interpreter import Answer
 
-_OWN = "this interpreter"
-_ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _PLAIN = "install vllm with pip or uv, so that it is a plain folder"
 
 
@@ -59,7 +55,7 @@ def find(
     Raises NotInstalled if there is none, if there are several, if it is of a kind that
     can't be patched, and for an editable install unless `allow_editable`.
     """
-    search = _Search(environ)
+    search = Search(environ)
     if site_packages is not None:
         search.folder(os.path.abspath(site_packages), python=python)
     elif python is not None:
@@ -69,156 +65,7 @@ def find(
     return _describe(search.only(), notes=search.notes, allow_editable=allow_editable)
 
 
-class _Seen(Value):
-    package: str
-    found_by: str
-    python: str | None
-    path: tuple[str, ...] = ()
-    hook: str = ""  # the import hook that led there, if it was not the ordinary search
-    fault: str = ""  # why it can't be patched
-
-    @property
-    def option(self) -> str:
-        from shlex import quote
-
-        if self.python:
-            return f"--python {quote(self.python)}"
-        return f"--site-packages {quote(os.path.dirname(self.package))}"
-
-
-class _Search:
-    """What has been seen, where nothing was, and what to say about it."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self.environ = environ
-        self.seen: dict[object, _Seen] = {}
-        self.looked: list[str] = []
-        self.notes: list[str] = []
-
-    def around(self) -> None:
-        own = interpreter.own()
-        self._answer(own, found_by=_OWN)
-        for variable in _ENVIRONMENTS:
-            folder = self.environ.get(variable, "")
-            if not folder:
-                continue
-            if not os.path.isdir(folder):
-                self.looked.append(f"{variable}: there is no folder {folder}")
-            elif _key(folder) != _key(own.prefix):
-                self.ask(folder, found_by=variable)
-        if not self.seen:
-            self._on_path(own)
-
-    def ask(self, python: str, *, found_by: str) -> None:
-        try:
-            answer = interpreter.ask(python, environ=self.environ)
-        except NotInstalled as error:
-            folder = _environment(python)
-            if folder is None:
-                raise
-            self.notes.append(f"{error.what}; {folder} was searched, .pth files were not seen")
-            self._scan(folder, found_by=found_by)
-        else:
-            self._answer(answer, found_by=found_by)
-
-    def folder(self, site: str, *, python: str | None) -> None:
-        found_by = f"--site-packages {site}"
-        runs = _runs(site) if python is None else interpreter.locate(python, environ=self.environ)
-        if self._in_folder(site, found_by=found_by, python=runs):
-            return
-        traces = _traces(site)
-        self.looked += traces or [_lack(site)]
-        if os.path.basename(site) == "vllm" and os.path.isfile(os.path.join(site, "__init__.py")):
-            hint = f"vllm-patch apply --site-packages {os.path.dirname(site)}"
-        elif traces:
-            hint = f"vllm-patch apply --allow-editable --python {runs or 'EXECUTABLE'}"
-        else:
-            hint = None
-        raise self._nothing(f"there is no vllm in {site}", hint=hint)
-
-    def only(self) -> _Seen:
-        seen = list(self.seen.values())
-        if not seen:
-            raise self._nothing("no vLLM was found")
-        if len(seen) > 1:
-            raise NotInstalled(
-                f"{len(seen)} different vLLMs were found, and one must be chosen",
-                facts=[_line(one) for one in seen],
-                hint=f"vllm-patch apply {seen[0].option}",
-            )
-        return seen[0]
-
-    def _nothing(self, what: str, *, hint: str | None = None) -> NotInstalled:
-        fallback = "vllm-patch apply --python /path/to/venv/bin/python, or --site-packages DIR"
-        return NotInstalled(what, facts=[*self.looked, *self.notes], hint=hint or fallback)
-
-    def _on_path(self, own: Answer) -> None:
-        for name in ("python3", "python"):
-            found = interpreter.on_path(name, environ=self.environ)
-            if not found:
-                self.looked.append(f"{name} is not on PATH")
-            first = next(self._meant(found, own), None)
-            if first is not None:
-                try:
-                    answer = interpreter.ask(first, environ=self.environ)
-                except NotInstalled as error:
-                    self.looked.append(f"{name} on PATH: {error.what}")
-                else:
-                    self._answer(answer, found_by=f"{name} on PATH")
-
-    def _meant(self, found: list[str], own: Answer) -> Iterator[str]:
-        active = [self.environ.get(variable, "") for variable in _ENVIRONMENTS]
-        is_active = any(folder and _key(folder) == _key(own.prefix) for folder in active)
-        for python in found:
-            if not _same_python(python, own.executable):
-                yield python
-            elif is_active:  # by the user, who does not mean what lies behind it
-                return
-            # else a runner of tools, such as uvx, has put it before what the user has there
-
-    def _answer(self, answer: Answer, *, found_by: str) -> None:
-        spec = answer.spec
-        if spec is None:
-            self.looked.append(f"{found_by}: no vllm on the path of {answer.executable}")
-        elif spec.origin is None:
-            self.looked.append(_namespace(found_by, *spec.locations))
-        else:
-            origin = os.path.abspath(spec.origin)
-            self._add(
-                _Seen(
-                    package=os.path.dirname(origin) if spec.locations else origin,
-                    found_by=found_by,
-                    python=answer.executable or None,
-                    path=answer.path,
-                    hook="" if spec.by_path else spec.finder,
-                    fault=_fault(origin, is_package=bool(spec.locations)),
-                )
-            )
-
-    def _scan(self, folder: str, *, found_by: str) -> None:
-        sites = interpreter.site_folders(folder)
-        # All are tried: that two versions of Python hold one each is a doubt to be told.
-        found = [self._in_folder(site, found_by=found_by, python=None) for site in sites]
-        if not any(found):
-            self.looked.append(f"{found_by}: no vllm in {folder}/lib*/python*/site-packages")
-
-    def _in_folder(self, site: str, *, found_by: str, python: str | None) -> bool:
-        origin = os.path.join(site, "vllm", "__init__.py")
-        package = os.path.dirname(origin)
-        if os.path.isfile(origin):
-            fault = _fault(origin, is_package=True)
-            self._add(_Seen(package=package, found_by=found_by, python=python, fault=fault))
-        elif os.path.isdir(package):
-            self.looked.append(_namespace(found_by, package))
-        else:
-            _check_access(package)
-        return os.path.isfile(origin)
-
-    def _add(self, seen: _Seen) -> None:
-        self.seen.setdefault(_key(seen.package), seen)
-
-
-def _describe(seen: _Seen, *, notes: list[str], allow_editable: bool) -> Install:
+def _describe(seen: Seen, *, notes: list[str], allow_editable: bool) -> Install:
     if seen.fault:
         what = f"{seen.package} can't be patched: it is {seen.fault}"
         raise NotInstalled(what, facts=[f"found by {seen.found_by}"], hint=_PLAIN)
@@ -245,25 +92,14 @@ def _describe(seen: _Seen, *, notes: list[str], allow_editable: bool) -> Install
     )
 
 
-def _fault(origin: str, *, is_package: bool) -> str:
-    package = os.path.dirname(origin)
-    if os.path.dirname(package).endswith(".egg"):
-        return "an egg"
-    if not os.path.isfile(origin):
-        return "inside an archive"
-    if not is_package:
-        return "a single module"
-    return "" if os.path.basename(origin) == "__init__.py" else "compiled, without its source"
-
-
-def _editable(seen: _Seen, owner: Distribution | None) -> str:
+def _editable(seen: Seen, owner: Distribution | None) -> str:
     site = os.path.dirname(seen.package)
     if seen.hook and site not in {os.path.abspath(entry) for entry in seen.path}:
         return f"the import hook {seen.hook} leads there"
     return distribution.source_tree(seen.package, owner=owner, path=seen.path)
 
 
-def _doubts(seen: _Seen, owner: Distribution | None) -> list[str]:
+def _doubts(seen: Seen, owner: Distribution | None) -> list[str]:
     if owner is None:
         return [f"no distribution lists {seen.package}: nothing tells what was shipped"]
     if owner.record is None:
@@ -271,106 +107,18 @@ def _doubts(seen: _Seen, owner: Distribution | None) -> list[str]:
     return []
 
 
-def _others(seen: _Seen) -> list[str]:
+def _others(seen: Seen) -> list[str]:
     if not seen.path:
         return []
-    known, lines = {_key(seen.package)}, []
+    known, lines = {key(seen.package)}, []
     for entry in dict.fromkeys(os.path.abspath(entry) for entry in seen.path):
         package = os.path.join(entry, "vllm")
-        if os.path.isfile(os.path.join(package, "__init__.py")) and _key(package) not in known:
-            known.add(_key(package))
+        if os.path.isfile(os.path.join(package, "__init__.py")) and key(package) not in known:
+            known.add(key(package))
             lines.append(
-                f"{_known(_Seen(package=package, found_by='', python=None))}: not imported"
+                f"{described(Seen(package=package, found_by='', python=None))}: not imported"
             )
     here = os.path.abspath("vllm")
-    if os.path.isfile(os.path.join(here, "__init__.py")) and _key(here) not in known:
+    if os.path.isfile(os.path.join(here, "__init__.py")) and key(here) not in known:
         lines.append(f"{here}: in the current folder, so only `python -m` and `-c` import it")
     return lines
-
-
-def _line(seen: _Seen) -> str:
-    return f"{_known(seen)} ({seen.found_by}): {seen.option}"
-
-
-def _known(seen: _Seen) -> str:
-    version = "" if seen.fault else _version(seen)
-    return f"{seen.package}  {version or 'of unknown version'}"
-
-
-def _version(seen: _Seen) -> str:
-    try:
-        owner, _ = distribution.owner(seen.package)
-    except (NotInstalled, InvalidRecord):
-        return ""
-    return distribution.version(seen.package, owner=owner, path=seen.path)[0]
-
-
-def _namespace(found_by: str, *folders: str) -> str:
-    for folder in folders:
-        origin = os.path.join(folder, "__init__.py")
-        _check_access(origin)
-        if os.path.islink(origin):
-            return f"{found_by}: {origin} is a link that leads nowhere; reinstall this vLLM"
-    return f"{found_by}: {', '.join(folders)} has no __init__.py, so it is no vLLM; remove it"
-
-
-def _check_access(path: str) -> None:
-    """Refuse to take what this user may not see for what is not there."""
-    try:
-        os.stat(path)
-    except PermissionError as error:
-        raise distribution.may_not_read(path, error) from error
-    except OSError:
-        return
-
-
-def _lack(site: str) -> str:
-    try:
-        os.stat(site)
-    except OSError as error:
-        return f"{site}: {error.strerror}"
-    return f"{site} holds no vllm"
-
-
-def _traces(site: str) -> list[str]:
-    try:
-        names = sorted(os.listdir(site))
-    except OSError:
-        return []
-    return [
-        f"{os.path.join(site, name)}: an editable install leads elsewhere"
-        for name in names
-        if name == "vllm.egg-link" or name.startswith(("__editable__.vllm", "__editable___vllm"))
-    ]
-
-
-def _environment(python: str) -> str | None:
-    if os.path.isdir(python):
-        return os.path.abspath(python)
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(python)))
-    marks = ("pyvenv.cfg", "conda-meta")
-    return folder if any(os.path.exists(os.path.join(folder, mark)) for mark in marks) else None
-
-
-def _runs(site: str) -> str | None:
-    own = interpreter.own()
-    if _key(site) in {_key(entry) for entry in own.path}:
-        return own.executable or None
-    # PREFIX/lib/pythonX.Y/site-packages
-    guess = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(site))), "bin", "python")
-    return guess if interpreter.is_executable(guess) else None
-
-
-def _same_python(one: str, other: str) -> bool:
-    # Not the file alone: the python of every virtual environment is a link to one file.
-    folders = {_key(os.path.dirname(python)) for python in (one, other)}
-    return len(folders) == 1 and _key(one) == _key(other)
-
-
-def _key(path: str) -> object:
-    """Name a file or folder by what it is, not by how it was reached."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return path
-    return status.st_dev, status.st_ino

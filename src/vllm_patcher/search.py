@@ -1,0 +1,279 @@
+"""Look for a vLLM in every place where one may be that the user means.
+
+Always true here: what is found is what an interpreter would import, told by its own path finders;
+folders are searched by hand only where no interpreter runs. Nothing is chosen in doubt, and
+nothing that this user may not see is taken for absent.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from vllm_patcher import distribution, interpreter
+from vllm_patcher.errors import InvalidRecord, NotInstalled
+from vllm_patcher.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vllm_patcher.interpreter import Answer
+
+_OWN = "this interpreter"
+_ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+class Seen(Value):
+    """A vLLM that was seen, and how."""
+
+    package: str
+    found_by: str
+    python: str | None
+    path: tuple[str, ...] = ()
+    hook: str = ""  # the import hook that led there, if it was not the ordinary search
+    fault: str = ""  # why it can't be patched
+
+    @property
+    def option(self) -> str:
+        """The option that means this one and no other."""
+        from shlex import quote
+
+        if self.python:
+            return f"--python {quote(self.python)}"
+        return f"--site-packages {quote(os.path.dirname(self.package))}"
+
+
+class Search:
+    """What has been seen, where nothing was, and what to say about it."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        self.seen: dict[object, Seen] = {}
+        self.looked: list[str] = []
+        self.notes: list[str] = []
+
+    def around(self) -> None:
+        """Look where no option says: here, in what is active, then on PATH."""
+        own = interpreter.own()
+        self._answer(own, found_by=_OWN)
+        for variable in _ENVIRONMENTS:
+            folder = self.environ.get(variable, "")
+            if not folder:
+                continue
+            if not os.path.isdir(folder):
+                self.looked.append(f"{variable}: there is no folder {folder}")
+            elif key(folder) != key(own.prefix):
+                self.ask(folder, found_by=variable)
+        if not self.seen:
+            self._on_path(own)
+
+    def ask(self, python: str, *, found_by: str) -> None:
+        """Ask an interpreter, or search the folders of one that does not run."""
+        try:
+            answer = interpreter.ask(python, environ=self.environ)
+        except NotInstalled as error:
+            folder = _environment(python)
+            if folder is None:
+                raise
+            self.notes.append(f"{error.what}; {folder} was searched, .pth files were not seen")
+            self._scan(folder, found_by=found_by)
+        else:
+            self._answer(answer, found_by=found_by)
+
+    def folder(self, site: str, *, python: str | None) -> None:
+        """Look into one folder."""
+        found_by = f"--site-packages {site}"
+        runs = _runs(site) if python is None else interpreter.locate(python, environ=self.environ)
+        if self._in_folder(site, found_by=found_by, python=runs):
+            return
+        traces = _traces(site)
+        self.looked += traces or [_lack(site)]
+        if os.path.basename(site) == "vllm" and os.path.isfile(os.path.join(site, "__init__.py")):
+            hint = f"vllm-patch apply --site-packages {os.path.dirname(site)}"
+        elif traces:
+            hint = f"vllm-patch apply --allow-editable --python {runs or 'EXECUTABLE'}"
+        else:
+            hint = None
+        raise self._nothing(f"there is no vllm in {site}", hint=hint)
+
+    def only(self) -> Seen:
+        """Return the one that was seen. Raises NotInstalled for none and for several."""
+        seen = list(self.seen.values())
+        if not seen:
+            raise self._nothing("no vLLM was found")
+        if len(seen) > 1:
+            raise NotInstalled(
+                f"{len(seen)} different vLLMs were found, and one must be chosen",
+                facts=[_line(one) for one in seen],
+                hint=f"vllm-patch apply {seen[0].option}",
+            )
+        return seen[0]
+
+    def _nothing(self, what: str, *, hint: str | None = None) -> NotInstalled:
+        fallback = "vllm-patch apply --python /path/to/venv/bin/python, or --site-packages DIR"
+        return NotInstalled(what, facts=[*self.looked, *self.notes], hint=hint or fallback)
+
+    def _on_path(self, own: Answer) -> None:
+        for name in ("python3", "python"):
+            found = interpreter.on_path(name, environ=self.environ)
+            if not found:
+                self.looked.append(f"{name} is not on PATH")
+            first = next(self._meant(found, own), None)
+            if first is not None:
+                try:
+                    answer = interpreter.ask(first, environ=self.environ)
+                except NotInstalled as error:
+                    self.looked.append(f"{name} on PATH: {error.what}")
+                else:
+                    self._answer(answer, found_by=f"{name} on PATH")
+
+    def _meant(self, found: list[str], own: Answer) -> Iterator[str]:
+        active = [self.environ.get(variable, "") for variable in _ENVIRONMENTS]
+        is_active = any(folder and key(folder) == key(own.prefix) for folder in active)
+        for python in found:
+            if not _same_python(python, own.executable):
+                yield python
+            elif is_active:  # by the user, who does not mean what lies behind it
+                return
+            # else a runner of tools, such as uvx, has put it before what the user has there
+
+    def _answer(self, answer: Answer, *, found_by: str) -> None:
+        spec = answer.spec
+        if spec is None:
+            self.looked.append(f"{found_by}: no vllm on the path of {answer.executable}")
+        elif spec.origin is None:
+            self.looked.append(_namespace(found_by, *spec.locations))
+        else:
+            origin = os.path.abspath(spec.origin)
+            self._add(
+                Seen(
+                    package=os.path.dirname(origin) if spec.locations else origin,
+                    found_by=found_by,
+                    python=answer.executable or None,
+                    path=answer.path,
+                    hook="" if spec.by_path else spec.finder,
+                    fault=_fault(origin, is_package=bool(spec.locations)),
+                )
+            )
+
+    def _scan(self, folder: str, *, found_by: str) -> None:
+        sites = interpreter.site_folders(folder)
+        # All are tried: that two versions of Python hold one each is a doubt to be told.
+        found = [self._in_folder(site, found_by=found_by, python=None) for site in sites]
+        if not any(found):
+            self.looked.append(f"{found_by}: no vllm in {folder}/lib*/python*/site-packages")
+
+    def _in_folder(self, site: str, *, found_by: str, python: str | None) -> bool:
+        origin = os.path.join(site, "vllm", "__init__.py")
+        package = os.path.dirname(origin)
+        if os.path.isfile(origin):
+            fault = _fault(origin, is_package=True)
+            self._add(Seen(package=package, found_by=found_by, python=python, fault=fault))
+        elif os.path.isdir(package):
+            self.looked.append(_namespace(found_by, package))
+        else:
+            _check_access(package)
+        return os.path.isfile(origin)
+
+    def _add(self, seen: Seen) -> None:
+        self.seen.setdefault(key(seen.package), seen)
+
+
+def _fault(origin: str, *, is_package: bool) -> str:
+    package = os.path.dirname(origin)
+    if os.path.dirname(package).endswith(".egg"):
+        return "an egg"
+    if not os.path.isfile(origin):
+        return "inside an archive"
+    if not is_package:
+        return "a single module"
+    return "" if os.path.basename(origin) == "__init__.py" else "compiled, without its source"
+
+
+def _line(seen: Seen) -> str:
+    return f"{described(seen)} ({seen.found_by}): {seen.option}"
+
+
+def described(seen: Seen) -> str:
+    """Say where one is, and its version."""
+    version = "" if seen.fault else _version(seen)
+    return f"{seen.package}  {version or 'of unknown version'}"
+
+
+def _version(seen: Seen) -> str:
+    try:
+        owner, _ = distribution.owner(seen.package)
+    except (NotInstalled, InvalidRecord):
+        return ""
+    return distribution.version(seen.package, owner=owner, path=seen.path)[0]
+
+
+def _namespace(found_by: str, *folders: str) -> str:
+    for folder in folders:
+        origin = os.path.join(folder, "__init__.py")
+        _check_access(origin)
+        if os.path.islink(origin):
+            return f"{found_by}: {origin} is a link that leads nowhere; reinstall this vLLM"
+    return f"{found_by}: {', '.join(folders)} has no __init__.py, so it is no vLLM; remove it"
+
+
+def _check_access(path: str) -> None:
+    """Refuse to take what this user may not see for what is not there."""
+    try:
+        os.stat(path)
+    except PermissionError as error:
+        raise distribution.may_not_read(path, error) from error
+    except OSError:
+        return
+
+
+def _lack(site: str) -> str:
+    try:
+        os.stat(site)
+    except OSError as error:
+        return f"{site}: {error.strerror}"
+    return f"{site} holds no vllm"
+
+
+def _traces(site: str) -> list[str]:
+    try:
+        names = sorted(os.listdir(site))
+    except OSError:
+        return []
+    return [
+        f"{os.path.join(site, name)}: an editable install leads elsewhere"
+        for name in names
+        if name == "vllm.egg-link" or name.startswith(("__editable__.vllm", "__editable___vllm"))
+    ]
+
+
+def _environment(python: str) -> str | None:
+    if os.path.isdir(python):
+        return os.path.abspath(python)
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+    marks = ("pyvenv.cfg", "conda-meta")
+    return folder if any(os.path.exists(os.path.join(folder, mark)) for mark in marks) else None
+
+
+def _runs(site: str) -> str | None:
+    own = interpreter.own()
+    if key(site) in {key(entry) for entry in own.path}:
+        return own.executable or None
+    # PREFIX/lib/pythonX.Y/site-packages
+    guess = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(site))), "bin", "python")
+    return guess if interpreter.is_executable(guess) else None
+
+
+def _same_python(one: str, other: str) -> bool:
+    # Not the file alone: the python of every virtual environment is a link to one file.
+    folders = {key(os.path.dirname(python)) for python in (one, other)}
+    return len(folders) == 1 and key(one) == key(other)
+
+
+def key(path: str) -> object:
+    """Name a file or folder by what it is, not by how it was reached."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path
+    return status.st_dev, status.st_ino
