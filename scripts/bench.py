@@ -15,6 +15,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+import bench_big
 from demo import ROOT, Failed, Place, make_place
 
 ROUNDS = 21
@@ -113,13 +114,15 @@ def table(measured: list[Contender]) -> str:
 def main() -> int:
     """Print the table and return an exit code."""
     try:
-        measured = measure(make_place("bench"), ROUNDS)
+        place = make_place("bench")
+        measured = measure(place, ROUNDS)
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     version = ".".join(map(str, sys.version_info[:3]))
     print(f"\nPython {version}, {ROUNDS} rounds; ratio: to {UNIT}\n")
     print(table(measured))
+    print("\n" + "\n".join(bench_big.big(place)))
     return 0
 
 
