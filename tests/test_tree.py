@@ -402,6 +402,17 @@ def test_a_new_file_has_the_time_of_the_build(
     assert (package / "made.py").stat().st_mtime == 1000
 
 
+def test_folders_that_change_have_the_time_of_the_build(
+    package: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000")
+    replace(tree, "v1/new/made.py")
+    assert {(package / name).stat().st_mtime for name in ("v1", "v1/new")} == {1000}
+    tree.remove("v1/new/made.py")
+    assert not (package / "v1" / "new").exists()
+    assert (package / "v1").stat().st_mtime == 1000
+
+
 # Making and removing.
 
 

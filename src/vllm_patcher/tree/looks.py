@@ -67,10 +67,25 @@ class Model:
         return mode & 0o666 if stat.S_ISDIR(self.status.st_mode) else mode
 
     def _seconds(self) -> int:
-        epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-        given = epoch.isascii() and epoch.isdigit() and len(epoch) <= _MOST_DIGITS
-        now = int(epoch) if given else int(time.time())
+        epoch = _build_time()
+        now = int(time.time()) if epoch is None else epoch
         return max(now, int(self.status.st_mtime) + 1) if self.old else now
+
+
+def _build_time() -> int | None:
+    """The time that a reproducible build wants on its files (seconds), None if none is wanted."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    given = epoch.isascii() and epoch.isdigit() and len(epoch) <= _MOST_DIGITS
+    return int(epoch) if given else None
+
+
+def date_folder(folder: int) -> None:
+    """Give an open folder whose names have changed the time of the build, if one is wanted."""
+    epoch = _build_time()
+    if epoch is not None:
+        # Who may write into a folder need not own it.
+        with _unless({errno.EPERM, errno.EACCES}):
+            os.utime(folder, (epoch, epoch))
 
 
 def _xattrs(descriptor: int) -> dict[str, bytes]:

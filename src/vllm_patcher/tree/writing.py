@@ -14,7 +14,15 @@ from contextlib import contextmanager
 from vllm_patcher.errors import UnsafePath, WriteFailed
 from vllm_patcher.values import Value
 
-from .looks import HINT, Model, check_flags, check_folder, check_owner, check_sticky
+from .looks import (
+    HINT,
+    Model,
+    check_flags,
+    check_folder,
+    check_owner,
+    check_sticky,
+    date_folder,
+)
 from .reading import FOLDER, TEMPORARY, ReadTree, exists, is_temporary
 
 _WHY = {
@@ -64,6 +72,7 @@ class Tree(ReadTree):
         def make(parent: int, folder: str) -> int:
             staged.made.append(folder)
             os.mkdir(os.path.basename(folder), dir_fd=parent)
+            date_folder(parent)
             return self._dressed_folder(parent, folder)
 
         try:
@@ -78,7 +87,7 @@ class Tree(ReadTree):
         """Rename a staged file over the path it is for. Raises UnsafePath and WriteFailed."""
         with self._failing(staged.path), self._folder(staged.path) as (folder, name):
             os.replace(staged.temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            _sync_folder(folder)
+            _settle(folder)
 
     def discard(self, staged: Staged) -> None:
         """Take away what is left of a staged file, and the folders made for it if empty."""
@@ -99,7 +108,7 @@ class Tree(ReadTree):
             try:
                 with self._folder(path) as (folder, name):
                     os.unlink(name, dir_fd=folder)
-                    _sync_folder(folder)
+                    _settle(folder)
             except FileNotFoundError:
                 return
         self._prune(path)
@@ -208,6 +217,7 @@ class Tree(ReadTree):
         try:
             with self._folder(path) as (folder, name):
                 os.rmdir(name, dir_fd=folder)
+                date_folder(folder)
         except FileNotFoundError:
             return True
         except (OSError, UnsafePath):
@@ -226,7 +236,9 @@ class Tree(ReadTree):
             raise WriteFailed(what, facts=[why] if why else [], hint=hint) from error
 
 
-def _sync_folder(folder: int) -> None:
+def _settle(folder: int) -> None:
+    """See a change of names in a folder onto the disk."""
+    date_folder(folder)
     # Not every file system can; those that can't have nothing to wait for.
     try:
         os.fsync(folder)

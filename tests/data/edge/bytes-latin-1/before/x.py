@@ -1,0 +1,4 @@
+# coding: latin-1
+a = 'café'
+b = 2
+c = 'über'

@@ -1,0 +1,12 @@
+def f():
+    try:
+        run()
+    finally:
+        stop()
+
+
+def g():
+    try:
+        go()
+    finally:
+        stop()
