@@ -92,6 +92,9 @@ def _elsewhere(misfit: Misfit, hunk: Hunk) -> str:
 
 def _describe_nowhere(problem: Problem, misfit: Misfit) -> Reason:
     what = f"hunk {misfit.number} has no place here"
+    if misfit.hunk is not None and not misfit.hunk.old and problem.data:
+        what = f"hunk {misfit.number} has no context, and nothing proves its line number"
+        return Reason(what=what, path=problem.path, line=misfit.expected)
     near = nearest(problem.data or b"", misfit)
     if near is None:
         return Reason(what=what, path=problem.path, line=misfit.expected)
@@ -112,6 +115,10 @@ def _describe_nowhere(problem: Problem, misfit: Misfit) -> Reason:
 def _difference(near: Nearest) -> str:
     if near.found is None:
         return "is not there"
+    if near.found == near.expected + b"\n":
+        return "ends in a newline"
+    if near.found + b"\n" == near.expected:
+        return "lacks its newline"
     if near.found.rstrip(b"\r\n") == near.expected.rstrip(b"\r\n"):
         return "differs in its line ending"
     return "differs in blanks" if near.found.split() == near.expected.split() else "differs"

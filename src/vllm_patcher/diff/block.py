@@ -37,7 +37,8 @@ class Block(NamedTuple):
     """One hunk as counted: ``kept + removed`` is the old side, ``kept + added`` the new one.
 
     ``line`` is the 1-based line of its header. ``body`` holds the normalised lines, of which
-    ``markers`` say that a newline is missing.
+    ``markers`` say that a newline is missing; the last ``trimmed`` are blank ones that the diff
+    lacks.
     """
 
     line: int
@@ -49,6 +50,7 @@ class Block(NamedTuple):
     removed: int
     markers: int
     body: Sequence[bytes]
+    trimmed: int = 0
 
     @property
     def old_count(self) -> int:
@@ -99,6 +101,7 @@ def read_block(lines: Sequence[bytes], at: int) -> tuple[Block | Problem, int]:
         removed=old_count - kept,
         markers=markers,
         body=body,
+        trimmed=trimmed,
     )
     return _content_problem(lines, end, block) or block, end
 

@@ -246,6 +246,12 @@ class _Scanner:
         if isinstance(read, Block):
             self.blocks.append(read)
             self.state = _HUNK_DONE
+            if read.trimmed:
+                lines = "a line" if read.trimmed == 1 else f"{read.trimmed} lines"
+                self.notes.append(
+                    f"the diff ends {lines} before the hunk of its line {read.line} does; "
+                    "blank ones were taken for what is missing"
+                )
         else:
             self.problems.append(read)
             self.state, self.whole = _BROKEN, False
