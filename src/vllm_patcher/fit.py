@@ -21,6 +21,9 @@ from .values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    Progress = Callable[[Iterable[Any], int], Iterable[Any]]
 
     from .plan import Plan
     from .releases.index import Index, Release
@@ -46,9 +49,9 @@ class Verdict(Value):
     ``offsets`` are the lines that hunks moved, by path; ``detail`` says why.
     """
 
-    release: str
     state: str
     detail: str = ""
+    release: str = ""
     offsets: Mapping[str, tuple[int, ...]] = {}
     yanked: bool = False
 
@@ -65,13 +68,6 @@ class Fit(Value):
     claim: str
 
 
-class Looked(Value):
-    """What was read of one release: for each patch a survey, or what kept it from one."""
-
-    release: Release
-    surveys: tuple[Survey | VllmPatchError, ...]
-
-
 def fits(
     patches: Sequence[str | AdHoc],
     *,
@@ -79,13 +75,13 @@ def fits(
     index: Index,
     among: str = "",
     skip_outside: bool = False,
-    progress: Callable[[Iterable[Looked], int], Iterable[Looked]] = lambda looked, _: looked,
+    progress: Progress = lambda found, _: found,
 ) -> list[Fit]:
     """Say for each patch which releases it fits; ``among`` is a specifier, "" means all.
 
-    Patches are ids of the catalog, paths of diff files, or diffs. ``progress`` is given what was
-    read of each release and how many there are. Raises NotReleased if there is no list of
-    releases, UnknownPatch, InvalidPatch and InvalidCatalog.
+    Patches are ids of the catalog, paths of diff files, or diffs. ``progress`` is given what comes
+    of each release, and how many there are, and gives it out again. Raises NotReleased if there
+    is no list of releases, UnknownPatch, InvalidPatch and InvalidCatalog.
     """
     items = [_item(item, catalog) for item in patches]
     releases = [
@@ -96,25 +92,19 @@ def fits(
     if not releases:
         raise NotReleased(f"the package index has no release in {among}" if among else "no release")
     names = [item if isinstance(item, str) else item.id for item in items]
-    found: dict[str, list[Verdict]] = {name: [] for name in names}
 
-    def look(release: Release) -> Looked:
+    def look(release: Release) -> list[Verdict]:
         return _look(release, items, catalog=catalog, index=index, skip_outside=skip_outside)
 
-    # To fetch is to wait. What follows is done here, one after the other: Python's filters of
-    # warnings, which the compile check sets, belong to the whole process.
-    for looked in progress(side_by_side(look, releases), len(releases)):
-        for name, seen in zip(names, looked.surveys, strict=True):
-            found[name].append(_verdict(looked.release, name, seen))
+    rows = list(progress(side_by_side(look, releases), len(releases)))
     known = [release.version for release in releases]
     return [
-        Fit(id=name, verdicts=tuple(verdicts), claim=versions.claim(fitting(verdicts), known))
-        for name, verdicts in found.items()
+        Fit(id=name, verdicts=verdicts, claim=versions.claim(_fitting(verdicts), known))
+        for name, verdicts in zip(names, zip(*rows, strict=True), strict=True)
     ]
 
 
-def fitting(verdicts: Iterable[Verdict]) -> list[str]:
-    """The releases that a patch fits."""
+def _fitting(verdicts: Iterable[Verdict]) -> list[str]:
     return [verdict.release for verdict in verdicts if verdict.state in FITTING]
 
 
@@ -141,21 +131,27 @@ def _look(
     catalog: Catalog,
     index: Index,
     skip_outside: bool,
-) -> Looked:
-    if not release.wheels:
-        error = NotReleased("there is no wheel, only the source")
-        return Looked(release=release, surveys=(error,) * len(items))
-    surveys: list[Survey | VllmPatchError] = []
+) -> list[Verdict]:
+    """Give the verdict on each patch for one release."""
+    found: list[Verdict] = []
     try:
-        with index.wheel(release.wheels[0], release.version) as wheel:
-            for item in items:
-                try:
-                    surveys.append(look_at(wheel, item, catalog, skip_outside=skip_outside))
-                except (InvalidPatch, UnsafePath) as error:
-                    surveys.append(error)
+        with index.usual_wheel(release) as wheel:
+            found += [_verdict(wheel, item, catalog, skip_outside=skip_outside) for item in items]
     except VllmPatchError as error:
-        surveys += [error] * (len(items) - len(surveys))
-    return Looked(release=release, surveys=tuple(surveys))
+        unread = Verdict(state=UNREADABLE, detail="; ".join([error.what, *error.facts]))
+        found += [unread] * (len(items) - len(found))
+    return [one.replaced(release=release.version, yanked=release.yanked) for one in found]
+
+
+def _verdict(
+    wheel: Wheel, item: str | AdHoc, catalog: Catalog, *, skip_outside: bool = False
+) -> Verdict:
+    try:
+        here = look_at(wheel, item, catalog, skip_outside=skip_outside)
+    except (InvalidPatch, UnsafePath) as error:
+        # It is a diff, and its names mean nothing here.
+        return Verdict(state=MISSING, detail="; ".join(error.facts or [error.what]))
+    return verdict_of(plan_of(here), item if isinstance(item, str) else item.id)
 
 
 def look_at(
@@ -182,27 +178,12 @@ def _closure(name: str, catalog: Catalog) -> frozenset[str]:
     return frozenset(found)
 
 
-def _verdict(release: Release, name: str, seen: Survey | VllmPatchError) -> Verdict:
-    verdict = _of_error(release, seen) if isinstance(seen, VllmPatchError) else _of(seen, name)
-    return verdict.replaced(release=release.version, yanked=release.yanked)
-
-
-def _of_error(release: Release, error: VllmPatchError) -> Verdict:
-    # A diff that is one, and whose names mean nothing here.
-    state = MISSING if isinstance(error, InvalidPatch) else UNREADABLE
-    detail = "; ".join([error.what, *error.facts])
-    if state == MISSING and error.facts:
-        detail = "; ".join(error.facts)
-    return Verdict(release=release.version, state=state, detail=detail)
-
-
-def _of(here: Survey, name: str) -> Verdict:
-    plan = plan_of(here)
+def verdict_of(plan: Plan, name: str) -> Verdict:
+    """Give the verdict that a plan for a wheel is for one patch."""
     finding = next(item for item in plan.findings if item.id == name)
     state = _state(finding, plan)
     reasons = [*finding.reasons, *(plan.refusals if state not in FITTING else ())]
     return Verdict(
-        release=here.version,
         state=state,
         detail="; ".join(reason.text for reason in reasons),
         offsets=finding.offsets if state == OFFSET else {},

@@ -14,6 +14,7 @@ from .states import CONFLICT, NOT_NEEDED, UPSTREAM
 
 if TYPE_CHECKING:
     from .fit import Fit, Verdict
+    from .proof import Proof
     from .report import Style
 
 SCHEMA = 1
@@ -97,5 +98,36 @@ def document(found: Sequence[Fit]) -> dict[str, Any]:
             }
             for fit in found
         ],
+        "errors": [],
+    }
+
+
+def proof_text(proofs: Sequence[Proof], *, style: Style = plain) -> Iterator[str]:
+    """Yield a line a patch: whether it is proven, and on how many releases."""
+    for proof in proofs:
+        word = style("not proven", "red") if proof.faults else style("proven", "green")
+        shown = sum(one.shown for one in proof.tried)
+        yield (
+            f"{dotted(proof.id)} {word}  it is for {len(proof.changes)} releases;"
+            f" its probe shows the fault on {shown}, and that it is mended"
+        )
+
+
+def proof_document(proofs: Sequence[Proof], faults: Sequence[str]) -> dict[str, Any]:
+    """Build the JSON of a catalog's proofs; ``faults`` are all that was found."""
+    return {
+        "schema": SCHEMA,
+        "verb": "fit",
+        "ok": not faults,
+        "proofs": [
+            {
+                "id": proof.id,
+                "proven": not proof.faults,
+                "releases": list(proof.changes),
+                "shown": [one.release for one in proof.tried if one.shown],
+            }
+            for proof in proofs
+        ],
+        "faults": list(faults),
         "errors": [],
     }

@@ -44,7 +44,10 @@ class Variant(Value):
 
 
 class Patch(Value):
-    """One entry of a manifest. ``folder`` is the catalog's folder, absolute."""
+    """One entry of a manifest. ``folder`` is the catalog's folder, absolute.
+
+    ``reads`` are paths in the package that its probe reads besides those its diffs touch.
+    """
 
     id: str
     title: str
@@ -59,6 +62,7 @@ class Patch(Value):
     conflicts: tuple[str, ...] = ()
     cve: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     note: str = ""
 
     @property
@@ -159,6 +163,7 @@ def _patch(entry: _Table) -> Patch | None:
         conflicts=entry.texts("conflicts"),
         cve=entry.texts("cve", _CVE, "must look like CVE-2025-12345", single=True),
         skip=entry.texts("skip"),
+        reads=entry.texts("reads"),
         note=entry.value("note", str, default=""),
         variants=_variants(entry, affects),
     )

@@ -115,6 +115,11 @@ class Common(Value):
     name: str | None = None
     skip_outside: bool = False
 
+    @property
+    def markdown(self) -> bool:
+        """Whether results are to be printed as Markdown."""
+        return self.format_ == "markdown" and not self.json_
+
     def output(self) -> Output:
         """Where the verb's lines go."""
         return Output(

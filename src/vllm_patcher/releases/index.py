@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from vllm_patcher import versions
 from vllm_patcher.errors import NotReleased
@@ -128,6 +129,12 @@ class Index:
         """A wheel, to be looked at as if it were installed. Raises NotReleased."""
         return Wheel(file, version, open_=lambda: self.open(file), cache=self._cache)
 
+    def usual_wheel(self, release: Release) -> Wheel:
+        """The wheel of a release that most machines take. Raises NotReleased if it has none."""
+        if not release.wheels:
+            raise NotReleased("there is no wheel, only the source")
+        return self.wheel(release.wheels[0], release.version)
+
     def _session(self) -> requests.Session:
         with self._lock:
             if self._made is None:
@@ -145,6 +152,10 @@ class Index:
         session.mount("https://", adapter)
         session.mount("http://", adapter)
         session.hooks["response"].append(self._count)
+        parts = urlsplit(self._url)
+        if parts.username:
+            # The wheels lie there as well, and their addresses have no password.
+            session.auth = _of_host(parts.hostname or "", parts.username, parts.password or "")
         for name in _CERTIFICATE_VARIABLES:
             if self._environ.get(name):
                 session.verify = self._environ[name]
@@ -155,6 +166,20 @@ class Index:
         if response.headers.get("Content-Range"):
             with self._lock:
                 self.fetched += int(response.headers.get("Content-Length") or 0)
+
+
+def _of_host(host: str, user: str, password: str) -> Callable[[Any], Any]:
+    """Give a password to one host only; others get what the user's netrc has for them."""
+    from requests.auth import HTTPBasicAuth
+    from requests.utils import get_netrc_auth
+
+    def authorize(request: Any) -> Any:
+        if urlsplit(request.url).hostname == host:
+            return HTTPBasicAuth(unquote(user), unquote(password))(request)
+        other = get_netrc_auth(request.url)
+        return HTTPBasicAuth(*other)(request) if other else request
+
+    return authorize
 
 
 #: Where pip and uv are told of the user's index, the strongest first.

@@ -9,13 +9,15 @@ import click
 
 from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import CATALOG, DIFFS, Common, options
-from vllm_patcher.cli.running import PATCHES, guarded
-from vllm_patcher.cli.shell import EXIT_OK
+from vllm_patcher.cli.running import PATCHES, given, guarded
+from vllm_patcher.cli.shell import EXIT_OK, EXIT_REFUSED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from vllm_patcher.fit import Looked
+    from vllm_patcher.catalog import Catalog
+    from vllm_patcher.cli.shell import Output
+    from vllm_patcher.releases.index import Index
     from vllm_patcher.request import Request
 
 SHOW = (
@@ -40,53 +42,120 @@ SHOW = (
 @click.command("fit")
 @PATCHES
 @click.option("--releases", "among", default="", metavar="SPEC", help="Only these, as '>=0.9'.")
-@click.option("--index-url", metavar="URL", help="The package index.  [PIP_INDEX_URL, ...]")
+@click.option("--index-url", metavar="URL", help="Index to ask.  [PIP_INDEX_URL, UV_INDEX_URL]")
+@click.option("--check", is_flag=True, help="Prove a whole catalog: ranges, probes and lock.")
+@click.option("--lock", is_flag=True, help="Prove it, and write its lock.json.")
 @options(DIFFS, CATALOG, SHOW)
-def command(patches: tuple[str, ...], *, among: str, index_url: str | None, **common: Any) -> int:
+def command(
+    patches: tuple[str, ...],
+    *,
+    among: str,
+    index_url: str | None,
+    check: bool,
+    lock: bool,
+    **common: Any,
+) -> int:
     """Say which releases of vLLM a patch fits. Needs no vLLM, but a network.
 
     Only the files that the patch touches are read, out of the released wheels. Nothing that was
     read once is fetched again.
     """
-    call = Call(verb="fit", options=Common(**common), patches=patches)
+    flags = given(("--check", check), ("--lock", lock))
+    call = Call(verb="fit", options=Common(**common), patches=patches, flags=flags)
     output = call.options.output()
-    if not patches:
+    if check or lock:
+        if patches or among:
+            raise click.UsageError("--check and --lock are about a whole catalog and all releases")
+    elif not patches:
         raise click.UsageError("name a PATCH: an id of the catalog, a diff file, or -")
 
     def one(request: Request) -> int:
-        from vllm_patcher import catalog, fit, fitting, versions
+        from vllm_patcher import catalog, versions
         from vllm_patcher.releases.cache import Cache
         from vllm_patcher.releases.index import Index
 
         if among:
             versions.check(among)
-        loaded = catalog.load_all(request.catalogs, builtin=request.builtin)
+        loaded = catalog.load_all(request.catalogs, builtin=request.builtin, locked=not lock)
         index = Index(Cache.of_user(), url=index_url)
-        found = fit.fits(
-            request.patches,
-            catalog=loaded,
-            index=index,
-            among=among,
-            skip_outside=request.skip_outside,
-            progress=_bar if sys.stderr.isatty() and not output.quiet else _silent,
-        )
-        for note in index.notes:
-            output.note(note)
-        if output.json:
-            output.document(fitting.document(found))
-        elif call.options.format_ == "markdown":
-            output.lines(fitting.markdown(found))
-        else:
-            output.lines(fitting.text(found, style=output.style_for(sys.stdout)))
-        return EXIT_OK
+        if check or lock:
+            return _prove(output, loaded, request, index, write=lock)
+        return _fit(output, loaded, request, index, among, markdown=call.options.markdown)
 
     return output.ending(guarded(call, output, one))
 
 
-def _silent(looked: Iterable[Looked], _length: int) -> Iterable[Looked]:
-    return looked
+def _fit(
+    output: Output,
+    catalog: Catalog,
+    request: Request,
+    index: Index,
+    among: str,
+    *,
+    markdown: bool,
+) -> int:
+    from vllm_patcher import fit, fitting
+
+    found = fit.fits(
+        request.patches,
+        catalog=catalog,
+        index=index,
+        among=among,
+        skip_outside=request.skip_outside,
+        progress=_progress(output),
+    )
+    _print_notes(output, index)
+    if output.json:
+        output.document(fitting.document(found))
+    elif markdown:
+        output.lines(fitting.markdown(found))
+    else:
+        output.lines(fitting.text(found, style=output.style_for(sys.stdout)))
+    return EXIT_OK
 
 
-def _bar(looked: Iterable[Looked], length: int) -> Iterable[Looked]:
-    with click.progressbar(looked, length=length, label="releases", file=sys.stderr) as bar:
+def _prove(output: Output, catalog: Catalog, request: Request, index: Index, *, write: bool) -> int:
+    """Prove the catalogs that are named, or else the built-in one."""
+    from vllm_patcher import fitting, lockfile, proof
+    from vllm_patcher.errors import InvalidCatalog
+
+    builtin = catalog.folders[:1] if request.builtin else ()
+    folders = [folder for folder in catalog.folders if folder not in builtin] or list(builtin)
+    chosen = [patch for patch in catalog.patches if patch.folder in folders]
+    proofs = proof.prove(chosen, catalog=catalog, index=index, progress=_progress(output))
+    _print_notes(output, index)
+    faults = [fault for one in proofs for fault in one.faults]
+    for folder in folders:
+        own = {patch.id for patch in chosen if patch.folder == folder}
+        text = lockfile.text({one.id: one.changes for one in proofs if one.id in own})
+        if write and not faults:
+            if lockfile.write(folder, text):
+                output.note(f"{lockfile.path(folder)} is written")
+        elif not faults and lockfile.read(folder) not in (text, None):
+            faults.append(f"{lockfile.path(folder)} is not what the released wheels say")
+    if output.json:
+        output.document(fitting.proof_document(proofs, faults))
+    else:
+        output.lines(fitting.proof_text(proofs, style=output.style_for(sys.stdout)))
+        if faults:
+            hint = None if write or len(faults) > 1 else "vllm-patch fit --lock"
+            output.error(InvalidCatalog("the catalog is not proven", facts=faults, hint=hint), str)
+    return EXIT_REFUSED if faults else EXIT_OK
+
+
+def _print_notes(output: Output, index: Index) -> None:
+    for note in index.notes:
+        output.note(note)
+
+
+def _progress(output: Output) -> Any:
+    return _bar if sys.stderr.isatty() and not output.quiet else _silent
+
+
+def _silent(found: Iterable[Any], _length: int) -> Iterable[Any]:
+    return found
+
+
+def _bar(found: Iterable[Any], length: int) -> Iterator[Any]:
+    with click.progressbar(found, length=length, label="releases", file=sys.stderr) as bar:
         yield from bar

@@ -1,0 +1,190 @@
+"""Prove a catalog on the released wheels: that each entry does what it says, where it says so.
+
+Always true here: nothing is taken from the lock, which is made from what is found here. A probe
+sees the released files that its patch touches and those that the entry says it reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import TYPE_CHECKING
+
+from . import probes, versions
+from .catalog import Change, choose
+from .errors import VllmPatchError
+from .fit import FITTING, look_at, plan_of, verdict_of
+from .plan import plan_apply
+from .releases.index import side_by_side
+from .releases.scratch import laid_out
+from .request import AdHoc
+from .values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from .catalog import Catalog
+    from .fit import Progress
+    from .manifest import Patch
+    from .releases.index import Index, Release
+    from .releases.wheel import Wheel
+    from .stack import Tree
+
+
+class Tried(Value):
+    """One patch on one release.
+
+    ``changes`` are the digests of its files if it is for the release and fits. ``shown`` says that
+    its probe shows the fault, and with the patch does not. ``faults`` is what is not right.
+    """
+
+    release: str
+    changes: Mapping[str, Change] = {}
+    shown: bool = False
+    faults: tuple[str, ...] = ()
+
+
+class Proof(Value):
+    """One patch on all releases, the oldest first."""
+
+    id: str
+    tried: tuple[Tried, ...]
+
+    @property
+    def faults(self) -> list[str]:
+        """All that is not right, one line each."""
+        return [f"{self.id}: vLLM {one.release}: {why}" for one in self.tried for why in one.faults]
+
+    @property
+    def changes(self) -> dict[str, Mapping[str, Change]]:
+        """The digests of the files of each release that the patch is for."""
+        return {one.release: one.changes for one in self.tried if one.changes}
+
+
+def prove(
+    patches: Sequence[Patch],
+    *,
+    catalog: Catalog,
+    index: Index,
+    progress: Progress = lambda found, _: found,
+) -> list[Proof]:
+    """Prove some patches of a catalog on every release.
+
+    Raises NotReleased if there is no list of releases, InvalidCatalog and InvalidPatch.
+    """
+    releases = index.releases()
+    prover = _Prover(catalog, index)
+
+    def look(release: Release) -> list[Tried]:
+        return [
+            Tried(release=release.version, faults=tuple(faults), changes=changes, shown=shown)
+            for faults, changes, shown in prover.all(release, patches)
+        ]
+
+    rows = list(progress(side_by_side(look, releases), len(releases)))
+    columns = zip(*rows, strict=True)
+    return [Proof(id=patch.id, tried=tried) for patch, tried in zip(patches, columns, strict=True)]
+
+
+_Result = tuple[list[str], "Mapping[str, Change]", bool]
+
+
+class _Prover:
+    def __init__(self, catalog: Catalog, index: Index) -> None:
+        self._catalog = catalog
+        self._index = index
+        self._answers: dict[object, str] = {}
+
+    def all(self, release: Release, patches: Sequence[Patch]) -> Iterator[_Result]:
+        """Try each patch on one release."""
+        if not release.wheels:
+            for patch in patches:
+                is_for = choose(patch, release.version) is not None
+                yield (["there is no wheel to prove it on"] if is_for else []), {}, False
+            return
+        with self._index.usual_wheel(release) as wheel:
+            for patch in patches:
+                try:
+                    yield self._one(patch, release, wheel)
+                except VllmPatchError as error:
+                    yield ["; ".join([error.what, *error.facts])], {}, False
+
+    def _one(self, patch: Patch, release: Release, wheel: Wheel) -> _Result:
+        if choose(patch, release.version) is not None:
+            return self._inside(patch, release, wheel)
+        if versions.judge(release.version, patch.affects) == "out":
+            return self._outside(patch, wheel), {}, False
+        return [], {}, False
+
+    def _inside(self, patch: Patch, release: Release, wheel: Wheel) -> _Result:
+        here = look_at(wheel, patch.id, self._catalog)
+        plan = plan_of(here)
+        verdict = verdict_of(plan, patch.id)
+        if verdict.state not in FITTING:
+            return [f"{verdict.state}: {verdict.detail}"], {}, False
+        required = [here.asked[name] for name in here.asked[patch.id].requires]
+        before = plan_apply(here.situation, required).target if required else here.situation.current
+        finding = next(item for item in plan.findings if item.id == patch.id)
+        paths = () if finding.patch is None else tuple(finding.patch.paths)
+        faults = list(self._different_wheels(release, wheel, paths))
+        shown = False
+        if patch.probe is not None:
+            more = self._reads(patch, wheel)
+            answers = [self._probe(patch, {**more, **files}) for files in (before, plan.target)]
+            shown = [answer.partition(":")[0] for answer in answers] == [
+                probes.SHOWN,
+                probes.ABSENT,
+            ]
+            if not shown:
+                faults.append(f"its probe says {answers[0]}; and with the patch {answers[1]}")
+        changes = {
+            path: Change(
+                before=_digest(here.situation.current[path]), after=_digest(plan.target[path])
+            )
+            for path in paths
+        }
+        return faults, changes, shown
+
+    def _different_wheels(
+        self, release: Release, usual: Wheel, paths: Sequence[str]
+    ) -> Iterator[str]:
+        for file in release.wheels[1:]:
+            with self._index.wheel(file, release.version) as other:
+                for name in (f"vllm/{path}" for path in paths):
+                    if other.record.digest(name) != usual.record.digest(name):
+                        yield f"{name} is not the same in {usual.file.name} and {file.name}"
+
+    def _outside(self, patch: Patch, wheel: Wheel) -> list[str]:
+        """Where the fault is not, the patch must not fit, unless its probe says it is not there."""
+        for variant in patch.variants:
+            item = AdHoc(id=patch.id, text=patch.diff_bytes(variant), where=variant.diff)
+            bare = self._catalog.replaced(patches=())
+            try:
+                here = look_at(wheel, item, bare)
+            except VllmPatchError:
+                continue
+            if verdict_of(plan_of(here), patch.id).state not in FITTING:
+                continue
+            answer = "nothing"
+            if patch.probe is not None:
+                files = {**self._reads(patch, wheel), **here.situation.current}
+                answer = self._probe(patch, files)
+            if not answer.startswith(probes.ABSENT):
+                return [f"{variant.diff} fits outside {patch.affects}, and its probe says {answer}"]
+        return []
+
+    def _reads(self, patch: Patch, wheel: Wheel) -> dict[str, bytes | None]:
+        return {path: wheel.read(f"vllm/{path}") for path in patch.reads}
+
+    def _probe(self, patch: Patch, files: Tree) -> str:
+        """Ask a probe once for the same files; what it says, in words."""
+        key = (patch.id, tuple((path, _digest(data)) for path, data in sorted(files.items())))
+        if key not in self._answers:
+            with laid_out(files) as package:
+                probe = probes.run(sys.executable, patch.probe_path or "", package)
+            self._answers[key] = f"{probe.answer}: {probe.line}"
+        return self._answers[key]
+
+
+def _digest(data: bytes | None) -> str | None:
+    return None if data is None else hashlib.sha256(data).hexdigest()
