@@ -77,8 +77,19 @@ def put_on(data: bytes, files: Sequence[FileDiff]) -> bytes | str:
     return data
 
 
+def each_alone(data: bytes, files: Sequence[FileDiff]) -> bool:
+    """Say whether each hunk has a place somewhere, if not in its order."""
+    alone = (file._replace(hunks=(hunk,)) for file in files for hunk in file.hunks)
+    return all(put_on(data, [part]) not in {"nowhere", "elsewhere"} for part in alone)
+
+
 def difference(
-    ours: bytes | str, theirs: bytes | None, tool: str, patch: bytes, files: Sequence[FileDiff]
+    data: bytes,
+    ours: bytes | str,
+    theirs: bytes | None,
+    tool: str,
+    patch: bytes,
+    files: Sequence[FileDiff],
 ) -> str:
     """Name the way in which two answers differ; "same" if they do not."""
     hunks = [hunk for file in files for hunk in file.hunks]
@@ -91,11 +102,15 @@ def difference(
             return "context cut short"
         if ours == "nowhere" and difftools.NO_NEWLINE in patch:
             return "no newline"
+        if ours == "nowhere" and len(hunks) > 1 and each_alone(data, files):
+            return "only out of order"
         return f"ours refuses: {ours}"
     if ours == theirs:
         return "same"
     if difftools.NO_NEWLINE in patch:
         return "no newline"
+    if tool == "patch" and any(hunk.trailing < hunk.leading for hunk in hunks):
+        return "less context below"
     return f"other bytes than {tool}"
 
 
@@ -108,6 +123,8 @@ MEANT = {
     "ours refuses: ambiguous",
     "ours refuses: elsewhere",
     "context cut short",
+    "less context below",
+    "only out of order",
 }
 
 
@@ -134,7 +151,7 @@ def test_ours_and_theirs(made_by: str, tmp_path: Path) -> None:
                 "patch": difftools.put_on_by_patch(tmp_path, data, patch),
             }
             for tool, result in theirs.items():
-                name = difference(ours, result, tool, patch, files)
+                name = difference(data, ours, result, tool, patch, files)
                 seen[name] += 1
                 assert name in MEANT, (name, patch, data, ours, result)
 

@@ -144,6 +144,14 @@ ROWS = {
         NAMES + b"@@ -3,4 +3,4 @@\n n3 = 3\n n4 = 4\n-n5 = 5\n+n5 = 50\n n6 = 6\n",
         {"applies": x(N5)},
     ),
+    "the same, and an equal place at the end of the file": Row(
+        x(numbered(9) * 2),
+        NAMES + b"@@ -6,4 +6,4 @@\n n6 = 6\n n7 = 7\n-n8 = 8\n+n8 = 80\n n9 = 9\n",
+        {
+            "takes the one at its line": x(numbered(9, n8=b"80") + numbered(9)),
+            "takes the one at the end": x(numbered(9) + numbered(9, n8=b"80")),
+        },
+    ),
     "lines put in with no context (`-U0`)": Row(
         x(N),
         NAMES + PUT_IN,
@@ -265,6 +273,8 @@ SHOWN = {
         "the file has no newline at the end, and the diff does not say so",
     ],
     "context cut short": ["no context below, and the file goes on"],
+    "less context below": ["the same, and an equal place at the end of the file"],
+    "only out of order": ["hunks out of order"],
     "ours refuses: ambiguous": ["several equal places, none at the hunk's line"],
     "ours refuses: elsewhere": ["the only place is in another function than `@@` names"],
 }
