@@ -272,6 +272,7 @@ SHOWN = {
         "the diff takes the newline off the last line, and the file goes on",
         "the file has no newline at the end, and the diff does not say so",
     ],
+    "by heading": ["several equal places, one in the function that `@@` names"],
     "context cut short": ["no context below, and the file goes on"],
     "less context below": ["the same, and an equal place at the end of the file"],
     "only out of order": ["hunks out of order"],
