@@ -29,13 +29,14 @@ export PIP_USER := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all torture bench lint build clean python
+.PHONY: help demo test test-all check-patches torture bench lint build clean python
 
 help:
 	@echo 'make demo      the whole story on a real vLLM 0.11.0, in an environment of its own'
 	@echo 'make test      lint and the suite'
 	@echo 'make test-all  the same and the long parts'
 	@echo 'make torture   random diffs, stacks, kills and crowds, and the fuzzer; about an hour'
+	@echo 'make check-patches  the built-in catalog, proven on every released wheel'
 	@echo 'make bench     how long vllm-patch takes, beside python, git and patch'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make build     sdist and wheel into dist/'
@@ -52,6 +53,9 @@ test: lint
 
 test-all: lint
 	"$(PY)" -m pytest -n auto --cov=vllm_patcher $(ARGS)
+
+check-patches: $(READY)
+	"$(PY)" -m vllm_patcher fit --check
 
 torture: $(READY)
 	"$(PY)" -m pip install --quiet --editable '.[fuzz]'

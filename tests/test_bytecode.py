@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _imp
 import importlib.util
 import os
 import py_compile
@@ -129,6 +130,21 @@ def test_unchecked_hash_of_another_python_is_judged_by_age(package: Path) -> Non
     assert hiding(package) == [pyc]
     age(pyc, seconds=0)
     assert hiding(package) == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="3.10 hashes by another rule than 3.12")
+def test_unchecked_hash_of_another_python_that_hashes_as_this_one(package: Path) -> None:
+    """Its age does not matter: the hash tells, with the magic number of that Python as its key."""
+    magic = (3531).to_bytes(2, "little") + b"\r\n"  # of 3.12
+    own = swap(package, mode=Mode.UNCHECKED_HASH)
+    pyc = own.with_name("stats.cpython-312.pyc")
+    own.unlink()
+    source = (package / "v1" / "stats.py").read_bytes()
+    for data, stale in ((source, False), (source + b"# old", True)):
+        digest = _imp.source_hash(int.from_bytes(magic, "little"), data)
+        pyc.write_bytes(magic + (1).to_bytes(4, "little") + digest)
+        age(pyc, seconds=-100)
+        assert hiding(package) == ([pyc] if stale else [])
 
 
 def test_checked_hash_never_hides(package: Path) -> None:

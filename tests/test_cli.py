@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from scenes import Ran
 
 VERBS = ("apply", "verify", "revert", "status", "list", "show", "diff", "where")
+ALL_VERBS = (*VERBS, "fit")
 IDS = ("lora-finish-request", "lora-waiting-leak")
 SCHEMA: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "docs" / "report.schema.json").read_text(encoding="utf-8")
@@ -561,7 +562,7 @@ class TestHelp:
 
     def test_the_verbs_are_listed_in_order(self) -> None:
         out = run("-h").out
-        assert tuple(re.findall(r"^  ([a-z]+) {2,}\S", out, re.MULTILINE)) == VERBS
+        assert tuple(re.findall(r"^  ([a-z]+) {2,}\S", out, re.MULTILINE)) == ALL_VERBS
 
     def test_the_version(self) -> None:
         assert process("--version").out == f"vllm-patch {__version__}\n"

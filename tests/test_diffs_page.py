@@ -131,7 +131,7 @@ ROWS = {
             "takes the nearest": x(FUNCTIONS.replace(b"run()", b"go()", 1)),
         },
     ),
-    "the only place is in another function than `@@` names": Row(
+    "the only place is in another function than `@@` names, and that one has most of its lines": Row(
         x(last_of(FUNCTIONS, b"run()", b"halt()")),
         NAMES + IN_G % (9, 9),
         {"applies": x(last_of(FUNCTIONS, b"run()", b"halt()").replace(b"run()", b"go()"))},
@@ -277,7 +277,9 @@ SHOWN = {
     "less context below": ["the same, and an equal place at the end of the file"],
     "only out of order": ["hunks out of order"],
     "ours refuses: ambiguous": ["several equal places, none at the hunk's line"],
-    "ours refuses: elsewhere": ["the only place is in another function than `@@` names"],
+    "ours refuses: elsewhere": [
+        "the only place is in another function than `@@` names, and that one has most of its lines"
+    ],
 }
 
 OURS, PATCH, GIT = "vllm-patch", "GNU patch", "git apply"

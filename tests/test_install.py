@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import sys
 import textwrap
 import venv
@@ -112,6 +114,37 @@ def test_of_two_owners_the_one_whose_digests_match(tmp_path: Path) -> None:
     )
     (tmp_path / "vllm" / "a.py").write_bytes(b"old")
     assert in_site(tmp_path).version == "0.10.2"
+
+
+def test_what_pip_has_put_aside_is_no_owner(tmp_path: Path) -> None:
+    make_install(tmp_path, files=FILES)
+    info = dist_info_folder(tmp_path)
+    shutil.copytree(info, tmp_path / f"~{info.name[1:]}")
+    seen = in_site(tmp_path)
+    assert (seen.dist_info, seen.others) == (str(info), ())
+
+
+def receipt_of(info: Path, *paths: str) -> None:
+    """Say that a diff of these paths was applied."""
+    patches = [{"id": "x", "wanted": "in", "diff": "", "places": [[path] for path in paths]}]
+    (info / "vllm-patcher.json").write_text(json.dumps({"schema": 1, "patches": patches}))
+
+
+def test_a_receipt_does_not_make_an_owner_of_what_others_laid_over_it(tmp_path: Path) -> None:
+    make_install(tmp_path, files={"a.py": b"old", "b.py": b"old"}, version="0.10.2")
+    receipt_of(dist_info_folder(tmp_path, version="0.10.2"), "a.py")
+    make_install(tmp_path, files={"a.py": b"new", "b.py": b"new"})
+    assert in_site(tmp_path).version == "0.11.0"
+
+
+def test_who_has_been_patched_stays_the_owner(tmp_path: Path) -> None:
+    """What was patched is nobody's any more, and the rest is both's."""
+    make_install(tmp_path, files={"a.py": b"old", "b.py": b"same"}, version="0.10.2")
+    make_install(tmp_path, files={"a.py": b"new", "b.py": b"same"})
+    (tmp_path / "vllm" / "a.py").write_bytes(b"patched")
+    assert "claim" in refused(site_packages=str(tmp_path)).what
+    receipt_of(dist_info_folder(tmp_path), "a.py")
+    assert in_site(tmp_path).version == "0.11.0"
 
 
 def test_of_two_equal_owners_none(tmp_path: Path) -> None:

@@ -84,13 +84,13 @@ class TestApply:
             ("conflict", "one"),
             ("conflict", "two"),
         ]
-        assert caught.value.hint == "vllm-patch show one"
+        assert caught.value.hint == "take the other change back, or reinstall this vLLM"
         assert states(caught.value.report)["fix"] == "not-applied"
         assert scene.everything() == before
 
     def test_where_there_is_one_patch_it_is_named(self, scene: Scene) -> None:
         (scene.package / "a.py").write_bytes(FILES["a.py"].replace(b"5 = 5", b"5 = five"))
-        with pytest.raises(Refused, match=r"^one can't be applied; nothing was changed$"):
+        with pytest.raises(Refused, match=r"^one can't be applied; nothing was changed; one is"):
             operations.apply(request(scene, "one"))
 
     def test_what_is_required_comes_with_it(self, tmp_path: Path) -> None:
@@ -296,8 +296,23 @@ class TestVerify:
         report = operations.verify(request(scene))
         assert states(report) == {"both": state}
         assert not report.ok
-        hint = "vllm-patch show both" if state == "conflict" else "vllm-patch apply"
+        other_hand = "take the other change back, or reinstall this vLLM"
+        hint = other_hand if state == "conflict" else "vllm-patch apply"
         assert report.failures[0].hint == hint
+
+    def test_bytecode_of_what_is_there_anyhow_may_hide_it_too(self, tmp_path: Path) -> None:
+        """Somebody else has put the change in and edited the file: `present`, and yet not run."""
+        write_catalog(tmp_path / "catalog", entry("one", patch(a05="50")))
+        scene = make_scene(tmp_path)
+        source = scene.package / "a.py"
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        pyc = py_compile.compile(str(source), invalidation_mode=mode, doraise=True)
+        source.write_bytes(changed(FILES["a.py"], a05="50") + b"# mine\n")
+        report = operations.verify(request(scene))
+        assert (states(report), report.ok, report.hiding) == ({"one": "present"}, False, (pyc,))
+        operations.apply(request(scene))
+        assert not os.path.exists(str(pyc))
+        assert operations.verify(request(scene)).ok
 
     def test_what_a_killed_run_was_taking_out_is_looked_at_too(self, tmp_path: Path) -> None:
         scene = make_scene(tmp_path)

@@ -119,6 +119,18 @@ class TestApplied:
         assert {f.state for f in plan.findings} == {APPLIED}
         assert (plan.edits, plan.goal) == ((), (both,))
 
+    def test_what_it_requires_lies_below_both(self) -> None:
+        """A diff of one's own is put into a catalog, on top of a patch that it needs."""
+        below = changing("below", BASE, a=edited(A, l5="below"))
+        text_of = changing("mine", put(BASE, below), a=edited(A, l5="below\nmine")).text
+        mine = known("mine", text_of)
+        theirs = known("theirs", text_of, requires=["below"])
+        here = World(released=BASE, catalog=[below, mine])
+        here.apply("below", "mine")
+        again = World(released=BASE, catalog=[below, theirs, mine])
+        again.files, again.receipt = here.files, here.receipt
+        assert again.state("theirs") == APPLIED
+
     def test_a_superset_of_what_is_in(self) -> None:
         both = changing("both", BASE, a=put(BASE, P, Q)["a.py"])
         here = world(P, Q, both, on=(P, Q))
@@ -556,6 +568,16 @@ class TestConflict:
         assert plan.findings[0].state == CONFLICT
         assert says in words(plan)
 
+    def test_half_is_not_said_of_lines_that_are_to_go(self) -> None:
+        """Its context may stand anywhere, as that of a twin does."""
+        old = text("def f():", "if x:", "log(1)", "return", "end", *"abcdef", "z = 5")
+        new = old.replace(b"log(1)\n", b"").replace(b"z = 5", b"z = 6")
+        released: Files = {"a.py": old.replace(b"log(1)", b"log(2)") + text("if x:", "return")}
+        patch = known("p", make_diff({"a.py": old}, {"a.py": new}, context=1))
+        said = words(World(released=released, catalog=[patch]).plan("p"))
+        assert "no place here" in said
+        assert "half of it" not in said
+
     @pytest.mark.parametrize(
         ("there", "says"),
         [
@@ -600,6 +622,39 @@ class TestConflict:
             plan = World(released=files, catalog=[in_a("two", hunk)]).plan("two")
             assert plan.findings[0].state in (NOT_APPLIED, CONFLICT)
         assert plan.findings[0].state == CONFLICT
+
+    METHODS = (
+        "class Pool:",
+        *("    def close(self, item):", "        log(item)", "        item.count -= 1"),
+        *("        item.done = True", "        self.free(item)", "        return item", ""),
+        *("    def abort(self, item):", "        log(item)", "        item.count -= 1"),
+        *("        if item is None:", "            return None"),
+        *("        item.done = True", "        self.free(item)", "        return item"),
+    )
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"l4": "        item.count -= 2"},
+            {"l5": "        item.done = False"},
+            {"l4": "        item.count -= 1\n        more()"},
+            {"l3": None},
+        ],
+        ids=["another line", "another line below", "a line more", "a line less"],
+    )
+    def test_a_twin_in_the_same_class_proves_nothing(self, changes: dict[str, str | None]) -> None:
+        """What is meant has changed a little and lacks the fix; its neighbour has it."""
+        old = text(*self.METHODS)
+        new = edited(
+            old, l4="        item.count -= 1\n        if item is None:\n            return None"
+        )
+        patch = known("fix", make_diff({"a.py": old}, {"a.py": new}))
+        released: Files = {"a.py": edited(old, **changes)}
+        assert World(released=released, catalog=[patch]).state("fix") == CONFLICT
+        # Where it has it, and has no such neighbour, it is there.
+        alone = new.partition(b"\n    def abort")[0]
+        moved: Files = {"a.py": edited(alone, l1="class Pool:\n    more = 1")}
+        assert World(released=moved, catalog=[patch]).state("fix") == UPSTREAM
 
     def test_a_bare_line_proves_nothing_away_from_its_place(self) -> None:
         released: Files = {"a.py": text(*("row",) * 9, "new", *("row",) * 9)}

@@ -38,13 +38,13 @@ LAYERS = (
     # A module imports only from layers that stand before its own; those of one layer know nothing
     # of each other. A new module needs a place here.
     ("errors", "values"),
-    ("process",),
+    ("process", "compiling"),
     ("request", "versions", "record", "receipt", "interpreter", "probes", "bytecode", "diff"),
     ("manifest", "distribution"),
     ("search",),
     ("catalog", "install"),
     ("listing",),
-    ("lines", "layout"),
+    ("lines", "layout", "likeness"),
     ("paths",),
     ("hunks",),
     ("stack",),
@@ -56,6 +56,7 @@ LAYERS = (
     ("tree",),
     ("releases",),
     ("survey", "transaction"),
+    ("advice",),
     ("results", "writeup", "fit"),
     ("operations", "proof", "lockfile"),
     ("report", "unified"),
@@ -355,7 +356,7 @@ def test_whitespace_fixers_keep_out_of_diffs(hook: str, path: str) -> None:
     assert not re.search(pattern, "src/vllm_patcher/errors.py")
 
 
-def test_ci_runs_the_three_stages_with_everything_required() -> None:
+def test_ci_runs_all_stages_with_everything_required() -> None:
     path = ROOT / ".ci" / "run"
     text = path.read_text(encoding="utf-8")
     assert os.access(path, os.X_OK)
@@ -363,7 +364,7 @@ def test_ci_runs_the_three_stages_with_everything_required() -> None:
     assert re.findall(r"^stage (.+)$", text, re.MULTILINE) == [
         "make test",
         "make demo",
-        "make test-all",
+        "make check-patches", "make test-all",
     ]
 
 

@@ -309,25 +309,6 @@ def test_all_failures_are_told_at_once(plain: Report) -> None:
     assert not found.ok
 
 
-@pytest.mark.parametrize(
-    ("state", "adhoc", "version", "hint"),
-    [
-        ("conflict", False, "0.11.0", "vllm-patch show x"),
-        ("conflict", True, "0.11.0", "make the diff anew from the files of this vLLM (0.11.0)"),
-        ("blocked", False, "0.11.0", "vllm-patch status"),
-        ("unsupported", False, "0.11.0", "vllm-patch show x"),
-        (
-            "unsupported",
-            False,
-            "dev",
-            "if you know which release these files are, add --assume-version RELEASE",
-        ),
-    ],
-)
-def test_advice(state: str, *, adhoc: bool, version: str, hint: str) -> None:
-    assert results.advice("x", state, version, adhoc=adhoc) == hint
-
-
 class TestJson:
     def test_the_schema_is_one(self) -> None:
         jsonschema.Draft202012Validator.check_schema(SCHEMA)

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import os
 
+from .compiling import code_of
+
 _HEADER = 16  # magic, flags, then either mtime and size or the hash of the source
 _HASH_BASED = 0b01
 _CHECKED = 0b10
+#: With this magic number, that of 3.11, Python began to hash by another rule.
+_OTHER_HASH = 3495
 _SECOND = 10**9  # in nanoseconds
 _EXTENSION_TAGS = (".cpython-", ".abi3", ".pypy")
 
@@ -105,27 +109,30 @@ def _is_of_other_text(pyc: str, header: bytes, source: str, status: os.stat_resu
 
 
 def _hash_is_stale(pyc: str, header: bytes, source: str, status: os.stat_result) -> bool:
-    import importlib.util
+    import _imp
+    from importlib.util import MAGIC_NUMBER
 
-    if header[:4] != importlib.util.MAGIC_NUMBER:
-        return _is_older(pyc, status)  # other versions hash with another key
+    magic, ours = (int.from_bytes(number[:2], "little") for number in (header, MAGIC_NUMBER))
+    if (magic < _OTHER_HASH) is not (ours < _OTHER_HASH):
+        return _is_older(pyc, status)
     try:
         with open(source, "rb") as file:
-            return importlib.util.source_hash(file.read()) != header[8:16]
+            # The key is the magic number of the Python that made it.
+            return (
+                _imp.source_hash(int.from_bytes(header[:4], "little"), file.read()) != header[8:16]
+            )
     except OSError:
         return False
 
 
 def _gives_other_code(pyc: str, source: str) -> bool:
     import marshal
-    import warnings
 
     level = pyc.removesuffix(".pyc").rpartition(".opt-")[2]
     optimize = int(level) if level in {"1", "2"} else 0
     try:
-        with open(source, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            fresh = compile(file.read(), source, "exec", dont_inherit=True, optimize=optimize)
+        with open(source, "rb") as file:
+            fresh = code_of(file.read(), name=source, optimize=optimize)
         with open(pyc, "rb") as file:
             # Read, never run. Where the code lay when it was compiled makes it no other code.
             return bool(marshal.loads(file.read()[_HEADER:]) != fresh)  # noqa: S302

@@ -101,6 +101,9 @@ def load_all(folders: Sequence[str], *, builtin: bool, locked: bool = True) -> C
     owners: dict[str, str] = {}
     locks: dict[str, dict[str, dict[str, Change]]] = {}
     for folder in chosen:
+        if os.path.isfile(folder):
+            problems.append(f"{folder}: a file; name the folder that holds {manifest.NAME}")
+            continue
         try:
             found, ids = manifest.read(folder, problems)
         except InvalidCatalog as error:
@@ -212,6 +215,7 @@ def _walk(patches: Iterable[Patch]) -> tuple[tuple[Patch, ...], list[list[str]]]
 def _link_problems(patches: Sequence[Patch], known: Iterable[str]) -> Iterator[str]:
     """Check what entries say about each other, over all catalogs."""
     ids = set(known)
+    against = {patch.id: patch.conflicts for patch in patches}
     where = {patch.id: f"{_manifest(patch.folder)}: patch {patch.id!r}" for patch in patches}
     for patch in patches:
         at = where[patch.id]
@@ -222,6 +226,8 @@ def _link_problems(patches: Sequence[Patch], known: Iterable[str]) -> Iterator[s
         for other in patch.requires:
             if other in patch.conflicts:
                 yield f"{at}: {other!r} is in requires and in conflicts"
+            elif patch.id in against.get(other, ()):
+                yield f"{at}: it requires {other!r}, which conflicts with it"
         if patch.id in patch.conflicts:
             yield f"{at}: it conflicts with itself"
     for circle in _walk(patches)[1]:

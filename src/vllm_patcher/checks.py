@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .situation import Situation
     from .stack import Known, Problem, Stack, Tree
 
+#: The kind of the reason against a result in which a patch could not be found again.
+NOT_TAKEN_APART = "not-taken-apart"
+
 
 def no_longer_fitting(
     unfit: Iterable[tuple[Known, Sequence[Problem]]],
@@ -94,7 +97,8 @@ def not_taken_apart(
     for path, patches in on.items():
         lost = [patch for patch in patches if patch not in again.on(path)]
         if again.base[path] != here.found.base[path] or set(again.on(path)).difference(patches):
-            yield Reason(what="the result could not be taken apart again", path=path)
+            what = "the result could not be taken apart again"
+            yield Reason(what=what, path=path, misfit=NOT_TAKEN_APART)
         elif lost:
             names = " and ".join(patch.id for patch in lost)
             yield Reason(what=f"nothing in the result would show that {names} is in", path=path)

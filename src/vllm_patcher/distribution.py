@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from vllm_patcher import receipt
-from vllm_patcher.errors import AS_A_READER, InvalidRecord, NotInstalled
+from vllm_patcher.errors import AS_A_READER, InvalidReceipt, InvalidRecord, NotInstalled
 from vllm_patcher.record import Record
 from vllm_patcher.values import Value
 
@@ -131,21 +131,33 @@ def _claims(record: bytes) -> bool:
 def _ranked(listing: list[tuple[str, bytes]], *, site: str) -> list[tuple[str, bytes]]:
     records = [Record.parse(data, name=os.path.join(folder, "RECORD")) for folder, data in listing]
     scores = [0] * len(records)
-    for path in {path for record in records for path in record.paths() if path[:5] == "vllm/"}:
+    # Patched files match nobody's digests.
+    patched = {path for folder, _ in listing for path in _touched(folder)}
+    listed = {path for record in records for path in record.paths() if path[:5] == "vllm/"}
+    for path in listed - patched:
         if len({record.digest(path) for record in records}) == 1:
             continue  # it can't tell them apart, so it need not be read
         data = _read(os.path.join(site, path))
         for index, record in enumerate(records):
             scores[index] += data is not None and record.matches(path, data) is True
-    # Patched files match nobody's digests: who has been patched before stays the owner.
+    # Of two that are equal otherwise, who has been patched before stays the owner.
     ours = [os.path.isfile(os.path.join(folder, receipt.NAME)) for folder, _ in listing]
-    if sum(ours) == 1:
-        scores[ours.index(True)] = len(scores) + max(scores)
-    order = sorted(range(len(records)), key=lambda index: -scores[index])
-    if scores[order[0]] == scores[order[1]]:
+    order = sorted(range(len(records)), key=lambda index: (-scores[index], not ours[index]))
+    first, second = ((scores[index], ours[index]) for index in order[:2])
+    if first == second:
         tied = [listing[index][0] for index in order if scores[index] == scores[order[0]]]
         raise _tie(os.path.join(site, "vllm"), tied)
     return [listing[index] for index in order]
+
+
+def _touched(folder: str) -> set[str]:
+    """The files, as RECORD writes them, that the receipt of a distribution is about."""
+    path = os.path.join(folder, receipt.NAME)
+    try:
+        entries = receipt.load(_read(path), path=path)
+    except InvalidReceipt:
+        return set()
+    return {f"vllm/{name}" for entry in entries for place in entry.places for name in place}
 
 
 def _tie(package: str, folders: list[str]) -> NotInstalled:
@@ -204,7 +216,9 @@ def _dist_infos(site: str, *, must: bool = False) -> Iterator[str]:
     except OSError as error:
         _check(error, site, must=must)
         return
-    yield from (os.path.join(site, name) for name in names if name.endswith(".dist-info"))
+    # What begins with ~ pip has put aside, and forgotten when it was killed.
+    real = (name for name in names if name.endswith(".dist-info") and name[0] != "~")
+    yield from (os.path.join(site, name) for name in real)
 
 
 def _read(path: str, *, must: bool = False) -> bytes | None:

@@ -5,11 +5,10 @@ Always true here: nothing is decided; what is said is found in the bytes that we
 
 from __future__ import annotations
 
-import warnings
-from _thread import allocate_lock
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .compiling import code_of
 from .hunks import nearest
 from .states import Reason
 
@@ -21,10 +20,14 @@ if TYPE_CHECKING:
 #: With more hunks than this in one file nobody looks which of them are there.
 _MANY_HUNKS = 100
 
-_FILTERS = allocate_lock()
+_OTHER_ENDING = "differs in its line ending"
 
-#: The kind of a reason against a source that would stop compiling.
+#: Kinds of reasons besides those of :class:`.hunks.Misfit`: the source would stop compiling, the
+#: hunk is placed by nothing but a number, only the line ending differs, it fits without others.
 NOT_COMPILING = "not-compiling"
+NO_CONTEXT = "no-context"
+LINE_ENDING = "line-ending"
+BESIDE = "beside"
 
 #: Says why a source does not compile, or None if it does.
 Compiler = Callable[[bytes], "SyntaxError | None"]
@@ -35,7 +38,9 @@ def describe(problem: Problem, patch: Known | None = None) -> Reason:
 
     With its ``patch`` also which of its hunks are in the file already.
     """
-    reason = _describe(problem).replaced(misfit=problem.misfit.reason)
+    reason = _describe(problem)
+    if not reason.misfit:
+        reason = reason.replaced(misfit=problem.misfit.reason)
     half = _half_there(patch, problem) if patch is not None else ""
     return reason.replaced(what=f"{reason.what}; {half}") if half else reason
 
@@ -72,7 +77,10 @@ def _half_there(patch: Known, problem: Problem) -> str:
     there = [
         str(number)
         for number, hunk in enumerate(hunks, 1)
-        if b"\n" + b"".join(hunk.new) in data and b"\n" + b"".join(hunk.old) not in data
+        # That lines are not there shows nothing about where they should not be.
+        if hunk.added
+        and b"\n" + b"".join(hunk.new) in data
+        and b"\n" + b"".join(hunk.old) not in data
     ]
     if not there or len(there) == len(hunks):
         return ""
@@ -94,7 +102,7 @@ def _describe_nowhere(problem: Problem, misfit: Misfit) -> Reason:
     what = f"hunk {misfit.number} has no place here"
     if misfit.hunk is not None and not misfit.hunk.old and problem.data:
         what = f"hunk {misfit.number} has no context, and nothing proves its line number"
-        return Reason(what=what, path=problem.path, line=misfit.expected)
+        return Reason(what=what, path=problem.path, line=misfit.expected, misfit=NO_CONTEXT)
     near = nearest(problem.data or b"", misfit)
     if near is None:
         return Reason(what=what, path=problem.path, line=misfit.expected)
@@ -103,12 +111,14 @@ def _describe_nowhere(problem: Problem, misfit: Misfit) -> Reason:
         end = "end" if near.index else "beginning"
         what = f"{what}, but it belongs at the {end} of the file"
         return Reason(what=what, path=problem.path, line=misfit.expected, found=near.found)
+    differs = _difference(near)
     return Reason(
-        what=f"{what}: line {near.index} {_difference(near)}",
+        what=f"{what}: line {near.index} {differs}",
         path=problem.path,
         line=misfit.expected,
         expected=near.expected,
         found=near.found,
+        misfit=LINE_ENDING if differs == _OTHER_ENDING else "",
     )
 
 
@@ -120,7 +130,7 @@ def _difference(near: Nearest) -> str:
     if near.found + b"\n" == near.expected:
         return "lacks its newline"
     if near.found.rstrip(b"\r\n") == near.expected.rstrip(b"\r\n"):
-        return "differs in its line ending"
+        return _OTHER_ENDING
     return "differs in blanks" if near.found.split() == near.expected.split() else "differs"
 
 
@@ -148,13 +158,10 @@ def does_not_compile(
 
 def compile_error(source: bytes) -> SyntaxError | None:
     """Say why a source does not compile for the Python that runs this."""
-    # The filters of warnings belong to the whole process, and threads may call this.
-    with _FILTERS, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            compile(source, "<patched>", "exec", dont_inherit=True)
-        except SyntaxError as error:
-            return error
-        except (ValueError, RecursionError, MemoryError) as error:
-            return SyntaxError(str(error))
+    try:
+        code_of(source, name="<patched>")
+    except SyntaxError as error:
+        return error
+    except (ValueError, RecursionError, MemoryError) as error:
+        return SyntaxError(str(error))
     return None

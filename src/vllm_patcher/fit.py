@@ -59,8 +59,8 @@ class Verdict(Value):
 class Fit(Value):
     """One patch and all its verdicts, the oldest release first.
 
-    ``claim`` is a specifier that holds for the releases it fits and for no other, "" if it fits
-    none.
+    ``claim`` is a specifier that holds for the releases it fits and for no other of the index, ""
+    if it fits none.
     """
 
     id: str
@@ -84,20 +84,20 @@ def fits(
     is no list of releases, UnknownPatch, InvalidPatch and InvalidCatalog.
     """
     items = [_item(item, catalog) for item in patches]
+    every = index.releases()
     releases = [
-        release
-        for release in index.releases()
-        if not among or versions.judge(release.version, among) == "in"
+        release for release in every if not among or versions.judge(release.version, among) == "in"
     ]
     if not releases:
-        raise NotReleased(f"the package index has no release in {among}" if among else "no release")
+        raise NotReleased(f"the package index has no release in {among}")
     names = [item if isinstance(item, str) else item.id for item in items]
 
     def look(release: Release) -> list[Verdict]:
         return _look(release, items, catalog=catalog, index=index, skip_outside=skip_outside)
 
     rows = list(progress(side_by_side(look, releases), len(releases)))
-    known = [release.version for release in releases]
+    # What was not looked at is not claimed.
+    known = [release.version for release in every]
     return [
         Fit(id=name, verdicts=verdicts, claim=versions.claim(_fitting(verdicts), known))
         for name, verdicts in zip(names, zip(*rows, strict=True), strict=True)
@@ -133,14 +133,19 @@ def _look(
     skip_outside: bool,
 ) -> list[Verdict]:
     """Give the verdict on each patch for one release."""
-    found: list[Verdict] = []
     try:
         with index.usual_wheel(release) as wheel:
-            found += [_verdict(wheel, item, catalog, skip_outside=skip_outside) for item in items]
+            found = [_verdict(wheel, item, catalog, skip_outside=skip_outside) for item in items]
     except VllmPatchError as error:
-        unread = Verdict(state=UNREADABLE, detail="; ".join([error.what, *error.facts]))
-        found += [unread] * (len(items) - len(found))
+        found = [_unread(error)] * len(items)
     return [one.replaced(release=release.version, yanked=release.yanked) for one in found]
+
+
+def _unread(error: VllmPatchError) -> Verdict:
+    """Give the verdict on what can't be read, unless the same is wrong with every release."""
+    if isinstance(error, NotReleased) and error.hint is not None:
+        raise error
+    return Verdict(state=UNREADABLE, detail="; ".join([error.what, *error.facts]))
 
 
 def _verdict(
@@ -151,6 +156,8 @@ def _verdict(
     except (InvalidPatch, UnsafePath) as error:
         # It is a diff, and its names mean nothing here.
         return Verdict(state=MISSING, detail="; ".join(error.facts or [error.what]))
+    except NotReleased as error:
+        return _unread(error)
     return verdict_of(plan_of(here), item if isinstance(item, str) else item.id)
 
 

@@ -16,12 +16,11 @@ from typing import NamedTuple
 from vllm_patcher.values import Value
 
 from .diff import FileDiff, Hunk
+from .likeness import Likeness
 from .lines import Headings, Text
 
 #: With more equal places than this nobody asks the headings any more, nor looks for others.
 _MANY_PLACES = 1000
-#: A line that a file holds more often than this says nothing about where a hunk belongs.
-_COMMON = 100
 
 
 class Placement(NamedTuple):
@@ -267,7 +266,7 @@ def nearest(data: bytes, misfit: Misfit) -> Nearest | None:
     if hunk is None or not hunk.old:
         return None
     lines = split(data)
-    votes = _votes(lines, hunk)
+    votes = Likeness(lines).votes(hunk.old)
     if not votes:
         return None
     at = min(votes, key=lambda place: (-votes[place], abs(place + 1 - misfit.expected)))
@@ -282,17 +281,3 @@ def nearest(data: bytes, misfit: Misfit) -> Nearest | None:
         return Nearest(line=at + 1, index=len(hunk.old) + 1, expected=b"", found=lines[end])
     # It fits here, but before the place of the hunk above it.
     return None
-
-
-def _votes(lines: Sequence[bytes], hunk: Hunk) -> dict[int, int]:
-    """Count for each place how many lines of a hunk speak for it."""
-    index: dict[bytes, list[int]] = {}
-    for number, line in enumerate(lines):
-        index.setdefault(line.strip(), []).append(number)
-    votes: dict[int, int] = {}
-    for number, line in enumerate(hunk.old):
-        positions = index.get(line.strip(), [])
-        if line.strip() and len(positions) <= _COMMON:
-            for position in positions:
-                votes[position - number] = votes.get(position - number, 0) + 1
-    return votes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .explain import describe, upstream
+from .explain import BESIDE, describe, upstream
 from .stack import Known, Problem, Stack, Tree, take
 from .states import (
     APPLIED,
@@ -25,6 +25,9 @@ from .states import (
 
 if TYPE_CHECKING:
     from .identify import Found
+
+#: The kind of a reason against a patch in a file that somebody else has changed.
+FOREIGN = "foreign"
 
 Verdict = tuple[str, list[Reason]]
 
@@ -140,9 +143,10 @@ def misfit(
     *,
     laid: Tree,
     problems: Iterable[Problem],
+    beneath: Sequence[Known],
     dependents: Sequence[Known],
 ) -> Verdict:
-    """Judge a patch that does not go on ``laid``, the patches before it on the base."""
+    """Judge a patch that does not go on ``laid``: on the base, with the patches ``beneath``."""
     if has(found.base, patch, dependents):
         if found.proven.issuperset(patch.paths):
             return UPSTREAM, [upstream(patch)]
@@ -150,7 +154,12 @@ def misfit(
         return PRESENT, [Reason(what=what)]
     if any(contains(laid, patch, beneath=on, surely=True) for on in ((), found.patches)):
         return APPLIED, [Reason(what="another patch that is in does the same")]
-    return CONFLICT, [_why(found, patch, problem) for problem in problems]
+    reasons = [_why(found, patch, problem) for problem in problems]
+    others = [other.id for other in beneath if other.touches(patch.paths)]
+    if others and fits(found.base, patch):
+        what = f"it fits this vLLM, but not beside {', '.join(others)}"
+        reasons.insert(0, Reason(what=what, misfit=BESIDE))
+    return CONFLICT, reasons
 
 
 def _why(found: Found, patch: Known, problem: Problem) -> Reason:
@@ -182,7 +191,7 @@ def mixed(found: Found, patch: Known) -> list[Reason]:
     fit or could come out of by its text.
     """
     return [
-        Reason(what="the file was changed by another hand", path=path)
+        Reason(what="the file was changed by another hand", path=path, misfit=FOREIGN)
         for unit in found.units
         if patch.touches(unit)
         and not unit.issubset(found.proven)

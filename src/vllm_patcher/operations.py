@@ -11,6 +11,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from . import bytecode, probes, versions
+from .advice import MORE_CONTEXT, OTHER_HAND, advice
+from .checks import NOT_TAKEN_APART
 from .errors import (
     Conflict,
     NotInstalled,
@@ -22,7 +24,7 @@ from .errors import (
 from .install import Install, find
 from .plan import Plan, plan_apply, plan_revert
 from .request import Request
-from .results import Outcome, Refused, Report, advice, counted, judged, report_on, shared
+from .results import Outcome, Refused, Report, counted, judged, report_on, shared
 from .states import (
     APPLIED,
     BLOCKED,
@@ -218,14 +220,22 @@ def _hint_to_apply(here: Survey, plan: Plan, finding: Finding) -> str:
     in_its_way = [patch.id for patch in plan.found.patches if patch.id in against]
     if in_its_way:
         return f"vllm-patch revert {' '.join(in_its_way)}"
-    return advice(finding.id, finding.state, here.version, adhoc=finding.id in here.adhoc)
+    paths = finding.patch.paths if finding.patch is not None else ()
+    return advice(
+        finding.id,
+        finding.state,
+        finding.reasons,
+        version=here.version,
+        adhoc=finding.id in here.adhoc,
+        modified=here.record is not None and not plan.found.proven.issuperset(paths),
+    )
 
 
 def _plan_to_revert(here: Survey, *, with_dependents: bool) -> Plan:
     names = here.named or None
     plan = plan_revert(here.situation, names, with_dependents=with_dependents)
     hints = {
-        CONFLICT: "take the other change back, or reinstall this vLLM",
+        CONFLICT: OTHER_HAND,
         BLOCKED: f"vllm-patch revert --with-dependents {' '.join(here.named)}",
         PRESENT: "reinstall this vLLM to have the files as they were released",
     }
@@ -272,7 +282,8 @@ def _error(kind: type[VllmPatchError], finding: Finding, hint: str) -> VllmPatch
 def _refusal(reason: Reason) -> VllmPatchError:
     where = f"vllm/{reason.path}" if reason.path else ""
     where += f":{reason.line}" if reason.line else ""
-    return Conflict(reason.what, facts=[where] if where else [])
+    hint = MORE_CONTEXT if reason.misfit == NOT_TAKEN_APART else None
+    return Conflict(reason.what, facts=[where] if where else [], hint=hint)
 
 
 def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:

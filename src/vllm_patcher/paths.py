@@ -50,6 +50,7 @@ def resolve(
     exists: Callable[[str], bool],
     skip: Sequence[str] = (),
     skip_outside: bool = False,
+    of_catalog: bool = False,
 ) -> Resolved:
     """Find the package's file for each part of a diff.
 
@@ -57,6 +58,7 @@ def resolve(
     globs (``*`` within a component, ``**`` over any number) for names as written after ``a/``
     or ``b/``; what they match is left out. Names outside the package are left out if they are
     tests, docs, examples, benchmarks or in a dot-folder, all others only if ``skip_outside``.
+    ``of_catalog`` says that a manifest can name them.
 
     Raise UnsafePath if a name leads out of the package or its ``__init__.py`` would be gone,
     else InvalidPatch, with one fact for each part that can't be had.
@@ -75,12 +77,16 @@ def resolve(
         else:
             skipped.append(outcome)
     if problems:
-        raise _refusal(problems, name=name)
+        raise _refusal(problems, name=name, hint=_IN_MANIFEST if of_catalog else _BY_OPTION)
     if not parts:
         raise InvalidPatch(
             f"{name} touches no file of the package", facts=_shortened(skipped, name)
         )
     return Resolved(parts=tuple(parts), skipped=tuple(dict.fromkeys(skipped)))
+
+
+_BY_OPTION = "--skip-outside leaves out what is not in the package"
+_IN_MANIFEST = 'name them in the manifest to leave them out, as skip = ["csrc/**"]'
 
 
 class _Problem(Value):
@@ -91,14 +97,13 @@ class _Problem(Value):
     vital: bool = False
 
 
-def _refusal(problems: Sequence[_Problem], *, name: str) -> InvalidPatch | UnsafePath:
+def _refusal(problems: Sequence[_Problem], *, name: str, hint: str) -> InvalidPatch | UnsafePath:
     facts = _shortened([f"{name}:{problem.line}: {problem.text}" for problem in problems], name)
     if any(problem.vital for problem in problems):
         return UnsafePath(f"{name} takes away what the package can't be without", facts=facts)
     if any(problem.unsafe for problem in problems):
         return UnsafePath(f"{name} has names that lead out of the package", facts=facts)
     if all(problem.outside for problem in problems):
-        hint = "--skip-outside leaves out what is not in the package"
         return InvalidPatch(f"{name} has files outside the package", facts=facts, hint=hint)
     return InvalidPatch(f"{name} can't be applied to the package", facts=facts)
 

@@ -14,6 +14,7 @@ from vllm_patcher.values import Value
 from . import checks
 from .series import Series
 from .situation import Situation, situation
+from .states import PRESENT, UPSTREAM
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -51,6 +52,15 @@ class Plan(Value):
     goal: tuple[Known, ...]
     out: tuple[Known, ...]
     refusals: tuple[Reason, ...] = ()
+
+    @property
+    def there_anyhow(self) -> tuple[Known, ...]:
+        """Patches whose change is there though nothing says that it was put in."""
+        return tuple(
+            finding.patch
+            for finding in self.findings
+            if finding.state in (UPSTREAM, PRESENT) and finding.patch is not None
+        )
 
 
 def plan_apply(here: Situation, asked: Sequence[Asked], *, exact: bool = False) -> Plan:

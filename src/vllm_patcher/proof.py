@@ -11,13 +11,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from . import probes, versions
-from .catalog import Change, choose
-from .errors import VllmPatchError
+from .catalog import Change, Lock, choose
+from .errors import InvalidPatch, NotReleased, UnsafePath, VllmPatchError
 from .fit import FITTING, look_at, plan_of, verdict_of
 from .plan import plan_apply
 from .releases.index import side_by_side
 from .releases.scratch import laid_out
-from .request import AdHoc
 from .values import Value
 
 if TYPE_CHECKING:
@@ -25,10 +24,12 @@ if TYPE_CHECKING:
 
     from .catalog import Catalog
     from .fit import Progress
-    from .manifest import Patch
+    from .manifest import Patch, Variant
     from .releases.index import Index, Release
     from .releases.wheel import Wheel
     from .stack import Tree
+
+_ALL = ">=0"
 
 
 class Tried(Value):
@@ -73,7 +74,7 @@ def prove(
     Raises NotReleased if there is no list of releases, InvalidCatalog and InvalidPatch.
     """
     releases = index.releases()
-    prover = _Prover(catalog, index)
+    prover = _Prover(catalog.replaced(lock=Lock()), index)
 
     def look(release: Release) -> list[Tried]:
         return [
@@ -102,12 +103,17 @@ class _Prover:
                 is_for = choose(patch, release.version) is not None
                 yield (["there is no wheel to prove it on"] if is_for else []), {}, False
             return
-        with self._index.usual_wheel(release) as wheel:
+        try:
+            opened = self._index.usual_wheel(release)
+        except VllmPatchError as error:
+            yield from (_unread(error) for _ in patches)
+            return
+        with opened as wheel:
             for patch in patches:
                 try:
                     yield self._one(patch, release, wheel)
                 except VllmPatchError as error:
-                    yield ["; ".join([error.what, *error.facts])], {}, False
+                    yield _unread(error)
 
     def _one(self, patch: Patch, release: Release, wheel: Wheel) -> _Result:
         if choose(patch, release.version) is not None:
@@ -157,11 +163,9 @@ class _Prover:
     def _outside(self, patch: Patch, wheel: Wheel) -> list[str]:
         """Where the fault is not, the patch must not fit, unless its probe says it is not there."""
         for variant in patch.variants:
-            item = AdHoc(id=patch.id, text=patch.diff_bytes(variant), where=variant.diff)
-            bare = self._catalog.replaced(patches=())
             try:
-                here = look_at(wheel, item, bare)
-            except VllmPatchError:
+                here = look_at(wheel, patch.id, self._with(_widened(patch, variant)))
+            except (InvalidPatch, UnsafePath):  # its names mean nothing here
                 continue
             if verdict_of(plan_of(here), patch.id).state not in FITTING:
                 continue
@@ -172,6 +176,10 @@ class _Prover:
             if not answer.startswith(probes.ABSENT):
                 return [f"{variant.diff} fits outside {patch.affects}, and its probe says {answer}"]
         return []
+
+    def _with(self, changed: Patch) -> Catalog:
+        patches = [changed if one.id == changed.id else one for one in self._catalog.patches]
+        return self._catalog.replaced(patches=tuple(patches))
 
     def _reads(self, patch: Patch, wheel: Wheel) -> dict[str, bytes | None]:
         return {path: wheel.read(f"vllm/{path}") for path in patch.reads}
@@ -184,6 +192,18 @@ class _Prover:
                 probe = probes.run(sys.executable, patch.probe_path or "", package)
             self._answers[key] = f"{probe.answer}: {probe.line}"
         return self._answers[key]
+
+
+def _widened(patch: Patch, variant: Variant) -> Patch:
+    """The patch as if it were for every release, with this diff."""
+    return patch.replaced(affects=_ALL, variants=(variant.replaced(vllm=_ALL),))
+
+
+def _unread(error: VllmPatchError) -> _Result:
+    """What can't be read proves nothing, unless the same is wrong with every release."""
+    if isinstance(error, NotReleased) and error.hint is not None:
+        raise error
+    return ["; ".join([error.what, *error.facts])], {}, False
 
 
 def _digest(data: bytes | None) -> str | None:

@@ -212,7 +212,8 @@ def error_text(
             yield f"{word}: {inner.what}"
             yield from (f"  {fact}" for fact in inner.facts)
     yield f"{word}: {error.what}"
-    yield from (f"  {fact}" for fact in error.facts)
+    if not isinstance(error, Refused):
+        yield from (f"  {fact}" for fact in error.facts)
     if error.hint:
         yield f"hint: {hint(error.hint)}"
 

@@ -59,6 +59,11 @@ def from_file(path: str, ids: Sequence[str]) -> AdHoc:
             f"{path} is a folder", hint=pasted("vllm-patch", "apply", "--catalog", path)
         )
     is_diff = suffix in _DIFF_SUFFIXES
+    if os.path.exists(path) and not os.path.isfile(path):
+        # Such as what a shell makes of <(git diff).
+        raise UnknownPatch(
+            f"{path} is no plain file, so it gives the diff no id", hint="add --id NAME"
+        )
     if not os.path.isfile(path) and not (is_diff and os.path.lexists(path)):
         close = [stem] if is_diff and stem in ids else _similar(path, ids)
         raise UnknownPatch(

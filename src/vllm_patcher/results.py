@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from vllm_patcher.values import Value
 
 from . import bytecode, versions
-from .errors import VllmPatchError
+from .advice import advice
+from .errors import UnsupportedVersion, VllmPatchError
 from .probes import ABSENT, SHOWN, Probe
 from .request import pasted
 from .states import (
@@ -148,9 +149,14 @@ class Refused(VllmPatchError):
         report: Report,
         hint: str | None = None,
     ) -> None:
-        super().__init__(what, hint=hint)
         self.errors = tuple(errors)
         self.report = report
+        facts = [line for error in self.errors for line in (error.what, *error.facts)]
+        super().__init__(what, facts=facts, hint=hint)
+
+    def __str__(self) -> str:
+        """Say all the reasons too: a launcher that prints the error should see them."""
+        return "; ".join([self.what, *self.facts])
 
 
 def report_on(
@@ -174,7 +180,7 @@ def report_on(
     ]
     files = _files(here, plan, shown)
     linked = shared(here, plan, [file.path for file in files])
-    there = plan.goal if wrote else plan.found.patches
+    there = (*(plan.goal if wrote else plan.found.patches), *plan.there_anyhow)
     patched = [path for patch in there for path in patch.paths]
     report = Report(
         verb=verb,
@@ -209,6 +215,10 @@ def _failures(report: Report) -> Iterator[VllmPatchError]:
             f"{some} {'is' if len(missing) == 1 else 'are'} not applied",
             hint=_hint_for_missing(report, missing),
         )
+    unknown = [item for item in report.patches if item.state == UNSUPPORTED and not item.fails]
+    if unknown and versions.parse(report.version) is None:
+        what = f"nobody can tell whether this vLLM needs {_names(unknown)}"
+        yield UnsupportedVersion(what, hint=_advice(report, unknown[0]))
     if report.hiding:
         what = "Python would run old bytecode in place of a patched source"
         yield StaleBytecode(what, facts=report.hiding, hint="vllm-patch apply")
@@ -236,19 +246,25 @@ def _hint_for_missing(report: Report, missing: Sequence[Outcome]) -> str | None:
     """What helps with the first that `apply` can't bring in; else `apply`."""
     for item in missing:
         if item.state in (CONFLICT, BLOCKED, UNSUPPORTED):
-            return advice(item.id, item.state, report.version, adhoc=item.adhoc)
+            return _advice(report, item)
     return "vllm-patch apply"
 
 
-def advice(name: str, state: str, version: str, *, adhoc: bool) -> str:
-    """Say what helps with a patch that can't be brought in."""
-    if state == BLOCKED:
-        return "vllm-patch status"
-    if state == UNSUPPORTED and versions.parse(version) is None:
-        return "if you know which release these files are, add --assume-version RELEASE"
-    if adhoc:
-        return f"make the diff anew from the files of this vLLM ({version or 'no version'})"
-    return f"vllm-patch show {name}"
+def _advice(report: Report, item: Outcome) -> str:
+    return advice(
+        item.id,
+        item.state,
+        item.reasons,
+        version=report.version,
+        adhoc=item.adhoc,
+        modified=any(
+            file.path in item.files and file.state in (MODIFIED, MISSING) for file in report.files
+        ),
+    )
+
+
+def _names(items: Sequence[Outcome]) -> str:
+    return items[0].id if len(items) == 1 else f"any of {len(items)} patches"
 
 
 def _outcome(here: Survey, finding: Finding, was: str, *, strict: bool) -> Outcome:

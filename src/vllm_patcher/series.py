@@ -26,6 +26,7 @@ from .states import (
 
 if TYPE_CHECKING:
     from .situation import Situation
+    from .stack import Tree
 
 
 class Series:
@@ -140,6 +141,7 @@ class Series:
                 patch,
                 laid=self.stack.files,
                 problems=problems,
+                beneath=self.goal,
                 dependents=dependents,
             )
             return self._finding(asked, state, patch, reasons)
@@ -197,9 +199,17 @@ class Series:
             and on.keys() <= self._staying
             and not judge.fits(current, patch)
             and judge.contains(current, patch, surely=True)
-            and judge.fits(self._found.base, patch)
+            and judge.fits(self._base_for(patch), patch)
         )
         return [other.id for other in on] if done else []
+
+    def _base_for(self, patch: Known) -> Tree:
+        """The base with what a patch requires in it, as far as that is in."""
+        stack = Stack(self._found.base)
+        for other in self._found.patches:
+            if other.id in patch.requires:
+                stack.put(other)
+        return stack.files
 
     def drop(self, name: str, *, dependents: Sequence[str]) -> None:
         """Take one patch out, or say why it is not or can't be."""

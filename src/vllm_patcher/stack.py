@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_patcher.values import Value
 
-from .hunks import Applied, Misfit, Moved, Placement, apply, first_line, nothing_moved
+from .hunks import Applied, Misfit, Moved, Placement, apply, first_line, nothing_moved, split
+from .likeness import Likeness
 from .paths import Part
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def take(
             return None
         if strict and not _at_known_lines(out.placements, moved):
             return None
-        if surely and any(_is_left_to_do(each, before or b"") for each in out.placements):
+        if surely and _is_left_to_do(out.placements, before or b""):
             return None
     return result
 
@@ -233,23 +234,17 @@ def _tells(hunk: Hunk) -> bool:
     return told and bool(hunk.leading or hunk.trailing)
 
 
-def _is_left_to_do(placement: Placement, data: bytes) -> bool:
-    """Say whether a hunk that would come out away from its line could still have to go in.
+def _is_left_to_do(placements: Sequence[Placement], data: bytes) -> bool:
+    """Say whether hunks that would come out away from their line could still have to go in.
 
-    That is so if what it puts back stands somewhere, with the nearest lines around it: then the
-    lines that were found are a twin's, and those that are meant lack the change.
+    That is so if lines like those that a hunk puts back stand where those that it takes out do
+    not: then the lines that were found are a twin's, and those that are meant lack the change.
     """
-    if not placement.offset:
+    moved = [placement for placement in placements if placement.offset]
+    if not moved:
         return False
-    new = placement.hunk.new
-    first, last = placement.hunk.leading, len(new) - placement.hunk.trailing
-    while first > 0 and not (first < placement.hunk.leading and new[first].strip()):
-        first -= 1
-    while last < len(new) and not (
-        last > len(new) - placement.hunk.trailing and new[last - 1].strip()
-    ):
-        last += 1
-    return b"\n" + b"".join(new[first:last]) in b"\n" + data
+    likeness = Likeness(split(data))
+    return any(likeness.stands_apart(each.hunk.new, each.hunk.old) for each in moved)
 
 
 def _reversed(part: Part) -> Part:

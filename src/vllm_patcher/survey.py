@@ -114,6 +114,8 @@ class _Reader:
         self.texts = Texts(self.catalog, self.version, self._exists)
 
     def read(self) -> Survey:
+        if isinstance(self.request.patches, str):
+            raise TypeError("patches are a tuple of names, and this is one text")
         if self.request.assume_version is not None and versions.parse(self.version) is None:
             raise UnsupportedVersion(
                 f"--assume-version {self.version!r} is not the version of a release",

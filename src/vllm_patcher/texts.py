@@ -81,6 +81,7 @@ class Texts:
                 where=patch.diff_path(variant),
                 requires=requires,
                 skip=patch.skip,
+                of_catalog=True,
             )
             for variant in variants
         )
@@ -104,6 +105,7 @@ class Texts:
         requires: Iterable[str] = (),
         skip: Sequence[str] = (),
         skip_outside: bool = False,
+        of_catalog: bool = False,
         places: Sequence[tuple[str, ...]] = (),
     ) -> Known:
         """Parse a text once; the same id and text is the same object."""
@@ -120,6 +122,7 @@ class Texts:
                 exists=self._exists,
                 skip=skip,
                 skip_outside=skip_outside,
+                of_catalog=of_catalog,
             )
             parts = resolved.parts
             outside = [f"{path} is outside the package, left out" for path in resolved.skipped]

@@ -139,7 +139,8 @@ def _stale_bytecode(here: Survey, plan: Plan) -> tuple[str, ...]:
     """
     package = here.install.package
     edited = {edit.path for edit in plan.edits}
-    patches = dict.fromkeys([*plan.goal, *plan.out, *plan.found.patches, *here.situation.receipt])
+    known = (plan.goal, plan.out, plan.found.patches, here.situation.receipt, plan.there_anyhow)
+    patches = dict.fromkeys(patch for some in known for patch in some)
     stale: list[str] = []
     for path in sorted(edited.union(*(patch.paths for patch in patches))):
         if path in edited or plan.target[path] is None:

@@ -10,15 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 
 class Cache:
-    """A folder of the cache; ``folder`` is where, "" keeps nothing."""
+    """A folder of the cache; ``folder`` is where, "" keeps nothing.
+
+    ``trouble`` says why something could not be kept, "" if all was.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self.trouble = ""
 
     @classmethod
     def of_user(cls, environ: Mapping[str, str] = os.environ) -> Cache:
@@ -26,7 +32,8 @@ class Cache:
         home = environ.get("XDG_CACHE_HOME", "")
         if not os.path.isabs(home):
             home = os.path.join(os.path.expanduser("~"), ".cache")
-        return cls(os.path.join(home, "vllm-patcher"))
+        # A user without a name has no home, and the current folder is none.
+        return cls(os.path.join(home, "vllm-patcher") if os.path.isabs(home) else "")
 
     def blob(self, sha256: str) -> bytes | None:
         """The bytes with this digest (hex), if they are here."""
@@ -43,7 +50,7 @@ class Cache:
         data = self._read(kind, _name(key))
         try:
             return None if data is None else json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     def keep_note(self, kind: str, key: str, value: object) -> None:
@@ -56,22 +63,24 @@ class Cache:
         try:
             with open(os.path.join(self.folder, *names), "rb") as file:
                 return file.read()
-        except OSError:
+        except (OSError, ValueError):  # a note that is damaged may name anything
             return None
 
     def _write(self, data: bytes, *names: str) -> None:
         if not self.folder:
             return
         path = os.path.join(self.folder, *names)
-        # Another process may write the same; each has a name of its own until it is whole.
-        part = f"{path}.{os.getpid()}.part"
+        # Others may write the same; each has a name of its own until it is whole.
+        part = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(part, "wb") as file:
                 file.write(data)
             os.replace(part, path)
-        except OSError:
-            return
+        except OSError as error:
+            self.trouble = f"nothing can be kept in {self.folder}: {error.strerror or error}"
+            with suppress(OSError):
+                os.unlink(part)
 
 
 def _name(key: str) -> str:

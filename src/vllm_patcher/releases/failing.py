@@ -1,14 +1,12 @@
 """Errors of the libraries that talk to an index, as errors of ours.
 
-Always true here: what is foreseen becomes a NotReleased without anybody's password in it; what is
-not is a bug and stays one.
+Always true here: what the libraries raise over what they were sent becomes a NotReleased without
+anybody's password in it; what our own lines raise is a bug and stays one.
 """
 
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -33,16 +31,22 @@ def failing(what: str) -> Iterator[None]:
     except KeyError as error:
         raise NotReleased(what, facts=[str(error.args[0]) if error.args else ""]) from error
     except Exception as error:
-        if _is_foreseen(error):
+        if not _is_ours(error):
             raise NotReleased(what, facts=[_line(error)]) from error
         raise
 
 
-def _is_foreseen(error: Exception) -> bool:
-    if isinstance(error, (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)):
-        return True
-    # Errors of requests are OSErrors; these two raise others besides.
-    return type(error).__module__.partition(".")[0] in {"urllib3", "remotezip", "pypi_simple"}
+def _is_ours(error: Exception) -> bool:
+    """Say whether it comes from a line of this package, and not from below.
+
+    What an index may send is anything, and of what a zip or a page of any bytes makes them raise
+    the libraries promise nothing.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    return str(name).partition(".")[0] == __name__.partition(".")[0]
 
 
 def _line(error: Exception) -> str:

@@ -8,6 +8,7 @@ wheel is an error about that wheel. This is the only module that talks to a netw
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,6 +36,8 @@ PROJECT = "vllm"
 _WORKERS = 8
 _TIMEOUT = (10, 60)  # seconds to connect, and between two answers
 _FRESH = 600  # seconds for which a list of releases is not asked for again, as pip has it
+_TRIES = 3  # after the first, with a pause that doubles
+_PAUSE = 0.3
 
 
 class Release(Value):
@@ -63,10 +66,11 @@ class Index:
     def __init__(
         self, cache: Cache, *, url: str | None = None, environ: Mapping[str, str] = os.environ
     ) -> None:
+        """Take the index at a URL, or else the user's own. Raises NotReleased if it is none."""
         self._cache = cache
         self._environ = environ
-        self._url = url or next(
-            (environ[name] for name in _INDEX_VARIABLES if environ.get(name)), ""
+        self._url, self._user, self._password = _address(
+            url or next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), "")
         )
         self._lock = threading.Lock()
         self._made: requests.Session | None = None
@@ -74,28 +78,38 @@ class Index:
         self.fetched = 0
         self.sizes: dict[str, int] = {}
 
+    @property
+    def trouble(self) -> str:
+        """Why something that was read could not be kept, "" if all was."""
+        return self._cache.trouble
+
     def releases(self) -> list[Release]:
         """List all releases that are no pre-releases, the oldest first.
 
-        Raises NotReleased if the index can't be asked and nothing is known of it.
+        Raises NotReleased if the index can't be asked and nothing is known of it, or if it has
+        none.
         """
-        known = self._cache.note("pages", self._url)
-        age = time.time() - known["time"] if known else None
-        if age is None or not 0 <= age < _FRESH:
+        known = _page(self._cache.note("pages", self._url))
+        if known is None or not 0 <= time.time() - known["time"] < _FRESH:
             try:
                 known = {"time": time.time(), "files": self._ask()}
             except NotReleased as error:
                 if not known:
                     raise
                 when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(known["time"]))
-                self.notes.append(f"{error.what}; the list of releases is that of {when} UTC")
+                why = "; ".join([error.what, *error.facts])
+                self.notes.append(f"{why}; the list of releases is that of {when} UTC")
             else:
                 self._cache.keep_note("pages", self._url, known)
-        return _releases(known["files"])
+        found = _releases(known["files"])
+        if not found:
+            raise NotReleased(f"the package index has no release of {PROJECT}")
+        return found
 
     def _ask(self) -> list[dict[str, Any]]:
         with failing("the package index can't be read"):
             import pypi_simple
+            import remotezip  # noqa: F401 - to say at once that it is missing
 
             url = {"endpoint": self._url} if self._url else {}
             client = pypi_simple.PyPISimple(session=self._session(), **url)
@@ -110,7 +124,7 @@ class Index:
                     "yanked": file.is_yanked,
                 }
                 for file in page.packages
-                if file.version
+                if file.version and str(file.project).lower() == PROJECT
             ]
 
     @contextmanager
@@ -120,7 +134,11 @@ class Index:
             import remotezip
 
             with remotezip.RemoteZip(
-                wheel.url, session=self._session(), timeout=_TIMEOUT
+                wheel.url,
+                session=self._session(),
+                timeout=_TIMEOUT,
+                # A part of something packed once more could not be unpacked.
+                headers={"Accept-Encoding": "identity"},
             ) as archive:
                 self.sizes[wheel.name] = archive.size()
                 yield archive
@@ -147,35 +165,62 @@ class Index:
         from urllib3.util import Retry
 
         session = requests.Session()
-        again = Retry(total=3, backoff_factor=0.3, status_forcelist=[429, 502, 503, 504])
+        again = Retry(total=_TRIES, backoff_factor=_PAUSE, status_forcelist=[429, 502, 503, 504])
         adapter = HTTPAdapter(max_retries=again, pool_maxsize=_WORKERS)
         session.mount("https://", adapter)
         session.mount("http://", adapter)
         session.hooks["response"].append(self._count)
-        parts = urlsplit(self._url)
-        if parts.username:
+        if self._user:
             # The wheels lie there as well, and their addresses have no password.
-            session.auth = _of_host(parts.hostname or "", parts.username, parts.password or "")
+            session.auth = _of_host(_origin(self._url), self._user, self._password)
         for name in _CERTIFICATE_VARIABLES:
             if self._environ.get(name):
                 session.verify = self._environ[name]
                 break
         return session
 
-    def _count(self, response: requests.Response, *_: object, **__: object) -> None:
+    def _count(self, response: requests.Response, *_: object, **how: object) -> None:
         if response.headers.get("Content-Range"):
             with self._lock:
                 self.fetched += int(response.headers.get("Content-Length") or 0)
+        elif how.get("stream") and not response.is_redirect:
+            # A whole wheel, or a refusal: nobody reads it, so the server must not go on.
+            response.close()
 
 
-def _of_host(host: str, user: str, password: str) -> Callable[[Any], Any]:
+def _address(url: str) -> tuple[str, str, str]:
+    """Take an address apart into one without a password, the user and the password.
+
+    So none gets into a message, into the cache, or to another host. Raises NotReleased.
+    """
+    # uv lets an index have a name: name=https://...
+    url = re.sub(r"^[\w.-]+=(?=https?://)", "", url.strip())
+    if not url:
+        return "", "", ""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise NotReleased("the address of the package index is not a URL of http or https")
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return bare, unquote(parts.username or ""), unquote(parts.password or "")
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.rpartition("@")[2].lower()
+
+
+def _of_host(origin: tuple[str, str], user: str, password: str) -> Callable[[Any], Any]:
     """Give a password to one host only; others get what the user's netrc has for them."""
     from requests.auth import HTTPBasicAuth
     from requests.utils import get_netrc_auth
 
     def authorize(request: Any) -> Any:
-        if urlsplit(request.url).hostname == host:
-            return HTTPBasicAuth(unquote(user), unquote(password))(request)
+        if _origin(request.url) == origin:
+            return HTTPBasicAuth(user.encode(), password.encode())(request)
         other = get_netrc_auth(request.url)
         return HTTPBasicAuth(*other)(request) if other else request
 
@@ -187,11 +232,25 @@ _INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 _CERTIFICATE_VARIABLES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
+def _page(noted: Any) -> dict[str, Any] | None:
+    """A list of releases as it was noted, None if it is not one."""
+    try:
+        time.gmtime(noted["time"])
+        _releases(noted["files"])
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError, OSError):
+        return None
+    return dict(noted)
+
+
 def _releases(files: Iterable[Mapping[str, Any]]) -> list[Release]:
     by_version: dict[str, list[Mapping[str, Any]]] = {}
+    spelled: dict[object, str] = {}
     for file in files:
         if versions.is_release(file["version"]):
-            by_version.setdefault(file["version"], []).append(file)
+            # 0.11 and 0.11.0 are one release, and so are 0.11.0+cpu and 0.11.0+cu129.
+            public = file["version"].partition("+")[0]
+            version = spelled.setdefault(versions.parse(public), public)
+            by_version.setdefault(version, []).append(file)
     return [
         Release(
             version=version,

@@ -58,6 +58,7 @@ class Wheel:
         self._cache = cache
         self._opened: AbstractContextManager[zipfile.ZipFile] | None = None
         self._archive: zipfile.ZipFile | None = None
+        self._refused: NotReleased | None = None
         self._read: dict[str, bytes | None] = {}
         info = "-".join(file.name.split("-")[:2]) + ".dist-info"
         self.install = Install(
@@ -73,7 +74,11 @@ class Wheel:
             notes=(),
         )
         self._record_name = f"{info}/{_RECORD}"
-        self.record = Record.parse(self._record(), name=f"{file.name}/{self._record_name}")
+        try:
+            self.record = Record.parse(self._record(), name=f"{file.name}/{self._record_name}")
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Wheel:  # noqa: PYI034 - Self would be one more dependency
         """Keep the connection until the end of the context."""
@@ -81,8 +86,13 @@ class Wheel:
 
     def __exit__(self, *_: object) -> None:
         """Close the connection, if there is one."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
         if self._opened is not None:
             self._opened.__exit__(None, None, None)
+            self._opened = self._archive = None
 
     def tree(self, root: str) -> ReadTree:
         """The package or the dist-info as a folder that can be read."""
@@ -129,9 +139,16 @@ class Wheel:
         return self._read[self._record_name] or b""
 
     def _member(self, name: str) -> bytes:
+        if self._refused is not None:
+            raise self._refused  # asking once more for each file would only take longer
         if self._archive is None:
-            self._opened = self._open()
-            self._archive = self._opened.__enter__()
+            opened = self._open()
+            try:
+                self._archive = opened.__enter__()
+            except NotReleased as error:
+                self._refused = error
+                raise
+            self._opened = opened
         with failing(f"{self.file.name}: {name} can't be read"):
             return self._archive.read(name)
 

@@ -79,7 +79,7 @@ def command(
         loaded = catalog.load_all(request.catalogs, builtin=request.builtin, locked=not lock)
         index = Index(Cache.of_user(), url=index_url)
         if check or lock:
-            return _prove(output, loaded, request, index, write=lock)
+            return _prove(call, loaded, request, index, write=lock)
         return _fit(output, loaded, request, index, among, markdown=call.options.markdown)
 
     return output.ending(guarded(call, output, one))
@@ -114,17 +114,19 @@ def _fit(
     return EXIT_OK
 
 
-def _prove(output: Output, catalog: Catalog, request: Request, index: Index, *, write: bool) -> int:
+def _prove(call: Call, catalog: Catalog, request: Request, index: Index, *, write: bool) -> int:
     """Prove the catalogs that are named, or else the built-in one."""
     from vllm_patcher import fitting, lockfile, proof
     from vllm_patcher.errors import InvalidCatalog
 
+    output = call.options.output()
     builtin = catalog.folders[:1] if request.builtin else ()
     folders = [folder for folder in catalog.folders if folder not in builtin] or list(builtin)
     chosen = [patch for patch in catalog.patches if patch.folder in folders]
     proofs = proof.prove(chosen, catalog=catalog, index=index, progress=_progress(output))
     _print_notes(output, index)
     faults = [fault for one in proofs for fault in one.faults]
+    hint = None if faults else "vllm-patch fit --lock"
     for folder in folders:
         own = {patch.id for patch in chosen if patch.folder == folder}
         text = lockfile.text({one.id: one.changes for one in proofs if one.id in own})
@@ -138,18 +140,19 @@ def _prove(output: Output, catalog: Catalog, request: Request, index: Index, *, 
     else:
         output.lines(fitting.proof_text(proofs, style=output.style_for(sys.stdout)))
         if faults:
-            hint = None if write or len(faults) > 1 else "vllm-patch fit --lock"
-            output.error(InvalidCatalog("the catalog is not proven", facts=faults, hint=hint), str)
+            error = InvalidCatalog("the catalog is not proven", facts=faults, hint=hint)
+            output.error(error, call.hint)
     return EXIT_REFUSED if faults else EXIT_OK
 
 
 def _print_notes(output: Output, index: Index) -> None:
-    for note in index.notes:
+    for note in filter(None, [*index.notes, index.trouble]):
         output.note(note)
 
 
 def _progress(output: Output) -> Any:
-    return _bar if sys.stderr.isatty() and not output.quiet else _silent
+    seen = sys.stderr is not None and sys.stderr.isatty()
+    return _bar if seen and not output.quiet else _silent
 
 
 def _silent(found: Iterable[Any], _length: int) -> Iterable[Any]:
