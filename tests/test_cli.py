@@ -590,13 +590,16 @@ class TestHelp:
         assert tuple(KINDS) == options.KINDS
 
 
+def listed(*arguments: str | Path) -> list[str]:
+    """The ids that `list` gives."""
+    return [patch["id"] for patch in run("list", *arguments, "--json").json["catalog"]]
+
+
 class TestCatalogs:
     def test_named_beside_the_built_in_or_instead(self, scene: Scene) -> None:
         folder = write_catalog(scene.root / "c", ONE)
-        both = run("list", "--catalog", folder).out
-        assert [line.split()[0] for line in both.splitlines()] == [*IDS, "one"]
-        alone = run("list", "--catalog", folder, "--no-builtin").out
-        assert [line.split()[0] for line in alone.splitlines()] == ["one"]
+        assert listed("--catalog", folder) == [*IDS, "one"]
+        assert listed("--catalog", folder, "--no-builtin") == ["one"]
         assert run("list", "--no-builtin").out == "the catalog is empty\n"
 
     def test_named_by_the_environment(
@@ -604,12 +607,11 @@ class TestCatalogs:
     ) -> None:
         first, second = write_catalog(tmp_path / "1", ONE), write_catalog(tmp_path / "2", TWO)
         monkeypatch.setenv("VLLM_PATCH_CATALOG", f"{first}{os.pathsep}{second}")
-        assert [line.split()[0] for line in run("list").out.splitlines()] == [*IDS, "one", "two"]
+        assert listed() == [*IDS, "one", "two"]
         # What is said on the command line counts.
-        named = run("list", "--no-builtin", "--catalog", second).out
-        assert [line.split()[0] for line in named.splitlines()] == ["two"]
+        assert listed("--no-builtin", "--catalog", second) == ["two"]
         monkeypatch.setenv("VLLM_PATCH_CATALOG", "")
-        assert [line.split()[0] for line in run("list").out.splitlines()] == [*IDS]
+        assert listed() == [*IDS]
 
     def test_one_id_in_two(self, tmp_path: Path) -> None:
         folders = [write_catalog(tmp_path / name, ONE) for name in "xy"]

@@ -43,6 +43,7 @@ LAYERS = (
     ("manifest", "distribution"),
     ("search",),
     ("catalog", "install"),
+    ("chart",),
     ("listing",),
     ("lines", "layout", "likeness"),
     ("paths",),

@@ -210,3 +210,28 @@ def test_rows_are_those_of_the_csv_module(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
     rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     assert set(Record.parse(data).paths()) == {posixpath.normpath(row[0]) for row in rows}
+
+
+@given(st.binary(max_size=20))
+def test_a_sha256_is_given_in_hex(data: bytes) -> None:
+    record = Record.parse(record_line("x", data).encode() + b"\n")
+    assert record.sha256("x") == hashlib.sha256(data).hexdigest()
+    assert record.sha256("y/../x") == record.sha256("x")
+    assert record.sha256("y") == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("x,,", "x,md5=aaaa,1", record_line("x", DATA, algorithm="sha512")),
+        *("x,sha256=é,1", "x,sha256=a,1", "x,sha256=\udcff,1"),
+    ],
+)
+def test_what_is_no_sha256_gives_none(line: str) -> None:
+    assert Record.parse(line.encode("utf-8", "surrogateescape")).sha256("x") == ""
+
+
+def test_padding_and_case_of_the_algorithm_do_not_matter() -> None:
+    digest = hashlib.sha256(DATA)
+    padded = urlsafe_b64encode(digest.digest()).decode()
+    assert Record.parse(f"x,SHA256={padded},1".encode()).sha256("x") == digest.hexdigest()

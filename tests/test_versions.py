@@ -252,3 +252,71 @@ def test_no_release_speaks_against_the_algebra(a: str, b: str, sample: list[str]
         assert not in_a & in_b
     if versions.within(a, b):
         assert in_a <= in_b
+
+
+class TestClaim:
+    """A claim holds for the releases that fit, and for no other of those there are."""
+
+    @pytest.mark.parametrize(
+        ("fitting", "releases", "claim"),
+        [
+            ("", "0.8.0 0.9.0", ""),
+            ("0.8.0", "0.8.0", ">=0.8.0,<0.8.1"),
+            ("0.8.0", "0.8.0 0.8.1", ">=0.8.0,<0.8.1"),
+            ("0.8.0", "0.8.0 0.9.0", ">=0.8.0,<0.9.0"),
+            ("0.8.0", "0.8.0 0.8.0.post1", ">=0.8.0,<0.8.0.post1"),
+            ("0.8.0.post1", "0.8.0 0.8.0.post1", ">=0.8.0.post1,<0.8.1"),
+            ("0.8.0 0.9.0", "0.7.0 0.8.0 0.8.1 0.8.2 0.9.0", ">=0.8.0,<0.9.1,!=0.8.1,!=0.8.2"),
+            ("0.10.1.1", "0.10.1 0.10.1.1", ">=0.10.1.1,<0.10.1.2"),
+            ("0.9", "0.9", ">=0.9,<0.9.1"),
+            ("1", "0.9 1", ">=1,<1.0.1"),
+        ],
+    )
+    def test_in_words(self, fitting: str, releases: str, claim: str) -> None:
+        assert versions.claim(fitting.split(), releases.split()) == claim
+
+    @given(
+        st.dictionaries(
+            st.builds(
+                lambda numbers, post: Version(
+                    ".".join(map(str, numbers)) + (f".post{post}" if post is not None else "")
+                ),
+                st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any),
+                st.none() | st.integers(0, 2),
+            ),
+            st.booleans(),
+            min_size=1,
+            max_size=12,
+        )
+    )
+    def test_packaging_finds_it_right(self, fits: dict[Version, bool]) -> None:
+        releases = versions.ordered(map(str, fits))
+        fitting = [release for release in releases if fits[Version(release)]]
+        claim = versions.claim(fitting, releases)
+        found = [one for one in releases if claim and SpecifierSet(claim).contains(one)]
+        assert found == fitting
+        assert [one for one in releases if claim and versions.judge(one, claim) == "in"] == fitting
+        if claim:
+            versions.check(claim)
+            versions.specifier(claim)
+            # Beyond the newest there are no releases to have looked at.
+            numbers = Version(releases[-1]).release
+            assert Version(f"{numbers[0] + 1}") not in SpecifierSet(claim)
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_one"),
+    [
+        *(("0.11.0", True), ("0.11", True), ("0.8.5.post1", True), ("0.11.0+cpu", True)),
+        *(("0.11.0rc1", False), ("0.11.0.dev1", False), ("0.11.0.post1.dev2", False)),
+        *(("0.0.0", False), ("0.1.dev5", False), ("", False), ("new", False)),
+    ],
+)
+def test_what_is_a_release(raw: str, is_one: bool) -> None:
+    assert versions.is_release(raw) is is_one
+
+
+def test_releases_are_ordered_as_versions() -> None:
+    assert versions.ordered(["0.10.0", "0.9.0.post1", "0.9", "0.9.10", "0.9.2"]) == [
+        *("0.9", "0.9.0.post1", "0.9.2", "0.9.10", "0.10.0")
+    ]

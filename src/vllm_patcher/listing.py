@@ -15,6 +15,7 @@ from .errors import UnsupportedVersion
 
 if TYPE_CHECKING:
     from .catalog import Patch
+    from .chart import Band
 
 AFFECTED = "affected"
 NO_VARIANT = "affected-no-diff"
@@ -77,19 +78,14 @@ def _answer(patch: Patch, release: str) -> str:
 
 
 def text(rows: Sequence[Row], release: str | None) -> Iterator[str]:
-    """Yield a line a patch, and one that sums up if a release was asked about."""
+    """Yield two lines a patch, and one that sums up if a release was asked about."""
     width = max((len(row.patch.id) for row in rows), default=0)
-    spec = max((len(row.patch.affects) for row in rows), default=0)
-    word = max((len(_WORDS[row.answer]) for row in rows if row.answer), default=0)
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         patch = row.patch
-        columns = [f"{patch.id:<{width}}"]
-        if row.answer:
-            columns.append(f"{_WORDS[row.answer]:<{word}}")
-        columns += [f"{patch.affects:<{spec}}", f"{patch.kind:<12}", patch.title]
-        if not patch.default:
-            columns.append("(only if named)")
-        yield "  ".join(columns)
+        columns = [f"{number:>2}", f"{patch.id:<{width}}", f"{patch.kind:<12}"]
+        columns.append(_WORDS[row.answer] if row.answer else patch.affects)
+        yield "  ".join(columns) + ("  (only if named)" if not patch.default else "")
+        yield f"    {patch.title}"
     if not rows:
         yield "the catalog is empty"
     elif release is not None:
@@ -103,14 +99,23 @@ def _sum(rows: Sequence[Row], release: str) -> str:
     return f"{line}; its files decide about {open_}" if open_ else line
 
 
-def document(rows: Sequence[Row], release: str | None) -> dict[str, Any]:
-    """Build the JSON of a list."""
+def document(
+    rows: Sequence[Row], release: str | None, bands: Sequence[Band], installed: str | None
+) -> dict[str, Any]:
+    """Build the JSON of a list; ``installed`` is the version of the vLLM that is found."""
+    names = [row.patch.id for row in rows]
     return {
         "schema": _SCHEMA,
         "verb": "list",
         "ok": True,
         "for": release,
         "catalog": [{**_entry(row.patch), "answer": row.answer or None} for row in rows],
+        "installed": installed or None,
+        "releases": {
+            release: [name for name, mark in zip(names, band.marks, strict=True) if mark in "xo"]
+            for band in bands
+            for release in band.releases
+        },
         "errors": [],
     }
 

@@ -75,6 +75,14 @@ def is_release(raw: str) -> bool:
     return version is not None and not version.is_prerelease
 
 
+def names_of(raw: str) -> frozenset[str]:
+    """Return what RAW may be called in a list of releases: no local part, perhaps no post-part."""
+    version = parse(raw)
+    if version is None or version.is_prerelease:
+        return frozenset()
+    return frozenset({version.public, version.base_version})
+
+
 def ordered(raws: Iterable[str]) -> list[str]:
     """Put versions of releases in order, the oldest first."""
     from packaging.version import Version

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, SHOW, Common, options
+from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, options
 from vllm_patcher.cli.running import guarded
 from vllm_patcher.cli.shell import EXIT_OK
 
@@ -17,21 +17,36 @@ if TYPE_CHECKING:
 
 @click.command("list")
 @click.option("--for", "release", metavar="VERSION", help="Say which of them VERSION needs.")
-@options(CATALOG, SHOW)
+@options(INSTALL, CATALOG, SHOW)
 def command(release: str | None, **common: Any) -> int:
-    """List the catalog: id, affected versions, kind and title. Needs no vLLM."""
-    from vllm_patcher import catalog, listing
+    """List the catalog, and which release gets which patch. Needs no vLLM.
+
+    The release that is installed is marked, if one is found.
+    """
+    from vllm_patcher import catalog, chart, listing, operations
+    from vllm_patcher.errors import InvalidCatalog, VllmPatchError
 
     call = Call(verb="list", options=Common(**common))
     output = call.options.output()
 
     def one(request: Request) -> int:
-        patches = catalog.load_all(request.catalogs, builtin=request.builtin, locked=False).patches
-        rows = listing.rows(patches, release)
+        try:
+            loaded = catalog.load_all(request.catalogs, builtin=request.builtin)
+        except InvalidCatalog:
+            # A list can do without the lock.
+            loaded = catalog.load_all(request.catalogs, builtin=request.builtin, locked=False)
+        rows = listing.rows(loaded.patches, release)
+        bands = chart.bands(loaded.patches, loaded.lock)
+        try:
+            installed = operations.locate(request).version
+        except VllmPatchError:
+            installed = None
         if output.json:
-            output.document(listing.document(rows, release))
+            output.document(listing.document(rows, release, bands, installed))
         else:
             output.lines(listing.text(rows, release))
+            if release is None and bands:
+                output.lines(["", *chart.text(bands, installed)])
         return EXIT_OK
 
     return output.ending(guarded(call, output, one))

@@ -1,0 +1,78 @@
+"""Which release gets which patch, as a table of bands: releases in a row that get the same.
+
+Always true here: the releases are those that a lock names, so nothing is asked of an index.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
+
+from . import versions
+from .catalog import choose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from .catalog import Lock, Patch
+
+GETS = "x"
+OPT_IN = "o"
+LACKS = "-"
+NOT_AFFECTED = "."
+
+LEGEND = (
+    f"{GETS} gets it   {OPT_IN} only if named   "
+    f"{LACKS} affected, no diff   {NOT_AFFECTED} not affected"
+)
+
+_NAMES = 22  # columns for the releases of a band
+
+
+class Band(Value):
+    """Releases next to each other, the oldest first, and a mark for each patch in order."""
+
+    releases: tuple[str, ...]
+    marks: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The first and the last release."""
+        first, last = self.releases[0], self.releases[-1]
+        return first if first == last else f"{first} - {last}"
+
+
+def bands(patches: Sequence[Patch], lock: Lock) -> list[Band]:
+    """Chart the patches for every release that the lock names."""
+    named = {release for releases in lock.patches.values() for release in releases}
+    found: list[Band] = []
+    for release in versions.ordered(named):
+        marks = tuple(mark(patch, release) for patch in patches)
+        if found and found[-1].marks == marks:
+            found[-1] = found[-1].replaced(releases=(*found[-1].releases, release))
+        else:
+            found.append(Band(releases=(release,), marks=marks))
+    return found
+
+
+def mark(patch: Patch, release: str) -> str:
+    """Say in one character what a release gets."""
+    if choose(patch, release) is not None:
+        return GETS if patch.default else OPT_IN
+    return LACKS if versions.judge(release, patch.affects) == "in" else NOT_AFFECTED
+
+
+def text(found: Iterable[Band], installed: str | None) -> Iterator[str]:
+    """Yield the chart; the band of the version that is installed is marked."""
+    shown = list(found)
+    if not shown:
+        return
+    heads = (f"{number:>2}" for number in range(1, len(shown[0].marks) + 1))
+    yield f"{'vLLM':<{_NAMES}} {' '.join(heads)}"
+    meant = versions.names_of(installed or "")
+    for band in shown:
+        marks = " ".join(f"{one:>2}" for one in band.marks)
+        here = not meant.isdisjoint(band.releases)
+        yield f"{band.name:<{_NAMES}} {marks}" + (f"  <- {installed} is installed" if here else "")
+    yield LEGEND

@@ -1,0 +1,86 @@
+"""Which release gets which patch, and which row is that of the vLLM that is installed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+import scenes
+from scenes import entry, make_scene, patch, write_catalog
+from vllm_patcher import catalog, chart
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vllm_patcher.catalog import Catalog
+
+OLD, NEW = patch(a05="50"), patch(a05="55")
+RELEASES = ("0.8.5", "0.9.0", "0.9.1", "0.10.0", "0.11.0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = write_catalog(
+        tmp_path / "catalog",
+        entry("one", OLD, affects=">=0.9,<0.11"),
+        entry(
+            "two", b"", affects=">=0.8", variants=[(">=0.8,<0.9", OLD), (">=0.10", NEW)], default=False
+        ),
+    )
+    locked = {release: {} for release in RELEASES}
+    (made / "lock.json").write_text(json.dumps({"schema": 1, "patches": {"two": locked}}))
+    return made
+
+
+@pytest.fixture
+def loaded(folder: Path) -> Catalog:
+    return catalog.load(str(folder))
+
+
+def test_releases_that_get_the_same_are_one_band(loaded: Catalog) -> None:
+    bands = chart.bands(loaded.patches, loaded.lock)
+    assert [(band.name, "".join(band.marks)) for band in bands] == [
+        ("0.8.5", ".o"),
+        ("0.9.0 - 0.9.1", "x-"),
+        ("0.10.0", "xo"),
+        ("0.11.0", ".o"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("installed", "row"),
+    [
+        ("0.9.1", "0.9.0 - 0.9.1"),
+        ("0.9.1+cu129", "0.9.0 - 0.9.1"),
+        ("0.11.0.post2", "0.11.0"),
+        ("0.12.0", None),
+        ("0.11.0rc1", None),
+        ("dev", None),
+        (None, None),
+    ],
+)
+def test_the_row_of_what_is_installed(
+    loaded: Catalog, installed: str | None, row: str | None
+) -> None:
+    lines = list(chart.text(chart.bands(loaded.patches, loaded.lock), installed))
+    assert lines[0].split() == ["vLLM", "1", "2"]
+    assert lines[-1] == chart.LEGEND
+    marked = [line.partition("  ")[0].strip() for line in lines if "is installed" in line]
+    assert marked == ([row] if row else [])
+
+
+def test_without_a_lock_there_is_no_chart() -> None:
+    assert list(chart.text([], "0.11.0")) == []
+
+
+def test_the_command(tmp_path: Path, folder: Path) -> None:
+    scene = make_scene(tmp_path / "scene")
+    options = ("--no-builtin", "--catalog", folder)
+    assert "0.11.0                  .  o  <- 0.11.0 is installed" in scene.run("list", *options).out
+    found = scene.run("list", *options, "--json").json
+    assert found["installed"] == "0.11.0"
+    assert found["releases"]["0.10.0"] == ["one", "two"]
+    none = scenes.run("list", *options, "--site-packages", tmp_path)
+    assert (none.code, "installed" in none.out) == (0, False)
