@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import settings
+
+import scenes
+from vllm_patcher import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -50,6 +54,41 @@ def pytest_configure() -> None:
     # who look for faults.
     settings.register_profile("suite", derandomize=not os.environ.get(EXPLORE), deadline=None)
     settings.load_profile("suite")
+
+
+LORA = ("lora-finish-request", "lora-waiting-leak")
+
+
+@pytest.fixture(scope="session")
+def source_with_two_patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a copy of this package, laid as a wheel lays it, whose catalog has two patches."""
+    folder = tmp_path_factory.mktemp("source")
+    package = Path(catalog.__file__).parent
+    copy = folder / package.name
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "patches"))
+    whole = Path(catalog.builtin_folder())
+    head, *entries = (whole / "manifest.toml").read_text(encoding="utf-8").split("[[patch]]\n")
+    two = [entry for entry in entries if any(f'id = "{name}"\n' in entry for name in LORA)]
+    assert len(two) == len(LORA)
+    for name in LORA:
+        shutil.copytree(whole / name, copy / "patches" / name)
+    text = "[[patch]]\n".join([head, *two])
+    (copy / "patches" / "manifest.toml").write_text(text, encoding="utf-8")
+    lock = json.loads((whole / "lock.json").read_bytes())
+    lock["patches"] = {name: lock["patches"][name] for name in LORA}
+    (copy / "patches" / "lock.json").write_text(json.dumps(lock), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _catalog_of_two(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, source_with_two_patches: Path
+) -> None:
+    """Most tests look at verbs, and have the file that two patches of the catalog are about."""
+    if request.node.get_closest_marker("builtin") is None:
+        folder = source_with_two_patches / "vllm_patcher" / "patches"
+        monkeypatch.setattr(catalog, "builtin_folder", lambda: str(folder))
+        monkeypatch.setattr(scenes, "SRC", source_with_two_patches)
 
 
 @pytest.hookimpl(wrapper=True)

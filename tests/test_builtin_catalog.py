@@ -15,6 +15,8 @@ from vllm_patcher import catalog, diff, versions
 if TYPE_CHECKING:
     from vllm_patcher.catalog import Patch
 
+pytestmark = pytest.mark.builtin
+
 STATS = "v1/metrics/stats.py"
 RELEASES = (
     *("0.8.0", "0.8.1", "0.8.2", "0.8.3", "0.8.4", "0.8.5", "0.8.5.post1", "0.9.0"),
@@ -118,3 +120,12 @@ def test_the_digests_of_0_11_0() -> None:
 def test_the_lock_is_written_as_the_script_writes_it() -> None:
     text = Path(BUILTIN.folders[0], catalog.LOCK).read_text(encoding="utf-8")
     assert text == json.dumps(json.loads(text), indent=1, sort_keys=True) + "\n"
+
+
+def test_the_page_is_that_of_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).resolve().parent.parent
+    monkeypatch.syspath_prepend(str(root / "scripts"))
+    import catalog_page
+
+    written = (root / "docs" / "catalog.md").read_text(encoding="utf-8")
+    assert written == catalog_page.page(), "python scripts/catalog_page.py > docs/catalog.md"

@@ -23,6 +23,8 @@ from vllm_patcher.errors import InvalidCatalog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.builtin
+
 DIFF = b"--- a/vllm/x.py\n+++ b/vllm/x.py\n@@ -1 +1 @@\n-a\n+b\n"
 SHA256 = hashlib.sha256(DIFF).hexdigest()
 BEFORE, AFTER = "1" * 64, "2" * 64

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from conftest import WheelInstaller
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.builtin
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src" / "vllm_patcher"
@@ -365,7 +366,8 @@ def test_ci_runs_all_stages_with_everything_required() -> None:
     assert re.findall(r"^stage (.+)$", text, re.MULTILINE) == [
         "make test",
         "make demo",
-        "make check-patches", "make test-all",
+        "make check-patches",
+        "make test-all",
     ]
 
 
@@ -382,9 +384,12 @@ SKIPPING = """
 
 
 @pytest.fixture
-def strict_pytester(pytester: pytest.Pytester) -> pytest.Pytester:
+def strict_pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Give a folder for a small suite under this suite's conftest."""
     conftest = (ROOT / "tests" / "conftest.py").read_text(encoding="utf-8")
+    # What a conftest needs beside it, wherever pytest copies that to.
+    path = [str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     pytester.makeconftest(conftest)
     return pytester
 

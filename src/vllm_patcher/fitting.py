@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 _WIDTH = 16
+_PROOF_WIDTH = 40
 _COLORS = {
     EXACT: "green",
     OFFSET: "green",
@@ -107,10 +108,9 @@ def proof_text(proofs: Sequence[Proof], *, style: Style = plain) -> Iterator[str
     for proof in proofs:
         word = style("not proven", "red") if proof.faults else style("proven", "green")
         shown = sum(one.shown for one in proof.tried)
-        yield (
-            f"{dotted(proof.id)} {word}  it is for {len(proof.changes)} releases;"
-            f" its probe shows the fault on {shown}, and that it is mended"
-        )
+        lacking = len(proof.changes) - shown
+        probe = f", {lacking} without a probe that shows it" if lacking else ""
+        yield f"{dotted(proof.id, _PROOF_WIDTH)} {word} on {len(proof.changes)} releases{probe}"
 
 
 def proof_document(proofs: Sequence[Proof], faults: Sequence[str]) -> dict[str, Any]:
