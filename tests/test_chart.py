@@ -26,7 +26,11 @@ def folder(tmp_path: Path) -> Path:
         tmp_path / "catalog",
         entry("one", OLD, affects=">=0.9,<0.11"),
         entry(
-            "two", b"", affects=">=0.8", variants=[(">=0.8,<0.9", OLD), (">=0.10", NEW)], default=False
+            "two",
+            b"",
+            affects=">=0.8",
+            variants=[(">=0.8,<0.9", OLD), (">=0.10", NEW)],
+            default=False,
         ),
     )
     locked = {release: {} for release in RELEASES}

@@ -71,7 +71,9 @@ def test_what_a_patch_is_to_a_release(
 ) -> None:
     rows = listing.rows(patches, release)
     assert [row.answer for row in rows] == answers
-    assert [one["answer"] for one in listing.document(rows, release, [], None)["catalog"]] == answers
+    assert [
+        one["answer"] for one in listing.document(rows, release, [], None)["catalog"]
+    ] == answers
 
 
 def test_a_build_between_releases_is_told_apart(patches: tuple[Patch, ...]) -> None:

@@ -47,6 +47,9 @@ def run(script: Path, source: str, *, package: str = "/package", seconds: float 
             id="an exception is no answer",
         ),
         pytest.param(
+            "def f(:", "unknown", "it died of SyntaxError: invalid syntax", id="no Python"
+        ),
+        pytest.param(
             "import os; os.kill(os.getpid(), 9)",
             "unknown",
             "no word, and killed by signal 9",

@@ -17,7 +17,7 @@ SECONDS = 120.0
 
 _MEANING = {0: ABSENT, 1: SHOWN}
 #: A script that dies of an exception ends with 1 as well, and has shown nothing.
-_DIED = b"Traceback (most recent call last):"
+_DIED = (b"Traceback (most recent call last):", b"\nSyntaxError:", b"\nIndentationError:")
 
 
 class Probe(Value):
@@ -49,7 +49,7 @@ def run(python: str, script: str, package: str, *, seconds: float = SECONDS) -> 
 def _read(status: int, output: bytes) -> Probe:
     lines = output.decode(errors="replace").strip().splitlines()
     line = lines[-1] if lines else f"no word, and {_ending(status)}"
-    died = status == 1 and _DIED in output
+    died = status == 1 and any(mark in output for mark in _DIED)
     answer = CANT_RUN if died else _MEANING.get(status, CANT_RUN)
     return Probe(answer=answer, line=f"it died of {line}" if died else line)
 

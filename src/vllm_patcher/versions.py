@@ -107,8 +107,9 @@ def claim(fitting: Collection[str], releases: Sequence[str]) -> str:
 def _behind_all(release: str) -> str:
     version = parse(release)
     numbers = version.release if version is not None else (0,)
+    epoch = f"{version.epoch}!" if version is not None and version.epoch else ""
     padded = (*numbers, *(0 for _ in range(3 - len(numbers))))
-    return _dotted((*padded[:-1], padded[-1] + 1))
+    return epoch + _dotted((*padded[:-1], padded[-1] + 1))
 
 
 def check(text: str) -> None:
