@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
             default=False,
         ),
     )
-    locked = {release: {} for release in RELEASES}
+    locked: dict[str, dict[str, object]] = {release: {} for release in RELEASES}
     (made / "lock.json").write_text(json.dumps({"schema": 1, "patches": {"two": locked}}))
     return made
 

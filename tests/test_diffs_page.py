@@ -106,6 +106,10 @@ class Row(NamedTuple):
 SECOND_TIME = Row(x(N), FIX, {"takes it out again": x(N)}, times=2)
 ENDLESS = b"a = 1\nb = 2\nc = 3"
 
+ELSEWHERE = (
+    "the only place is in another function than `@@` names, and that one has most of its lines"
+)
+
 ROWS = {
     "a context line differs": Row(
         x(numbered(9, n2=b"0")), FIX, {"applies": x(numbered(9, n2=b"0", n5=b"50"))}
@@ -131,7 +135,7 @@ ROWS = {
             "takes the nearest": x(FUNCTIONS.replace(b"run()", b"go()", 1)),
         },
     ),
-    "the only place is in another function than `@@` names, and that one has most of its lines": Row(
+    ELSEWHERE: Row(
         x(last_of(FUNCTIONS, b"run()", b"halt()")),
         NAMES + IN_G % (9, 9),
         {"applies": x(last_of(FUNCTIONS, b"run()", b"halt()").replace(b"run()", b"go()"))},
@@ -277,9 +281,7 @@ SHOWN = {
     "less context below": ["the same, and an equal place at the end of the file"],
     "only out of order": ["hunks out of order"],
     "ours refuses: ambiguous": ["several equal places, none at the hunk's line"],
-    "ours refuses: elsewhere": [
-        "the only place is in another function than `@@` names, and that one has most of its lines"
-    ],
+    "ours refuses: elsewhere": [ELSEWHERE],
 }
 
 OURS, PATCH, GIT = "vllm-patch", "GNU patch", "git apply"
