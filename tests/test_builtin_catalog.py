@@ -129,3 +129,10 @@ def test_the_page_is_that_of_the_manifest(monkeypatch: pytest.MonkeyPatch) -> No
 
     written = (root / "docs" / "catalog.md").read_text(encoding="utf-8")
     assert written == catalog_page.page(), "python scripts/catalog_page.py > docs/catalog.md"
+
+
+@every_patch
+def test_its_ranges_are_told_without_packaging(patch: Patch) -> None:
+    """Else every run of the program would have to import that."""
+    for text in (patch.affects, *(variant.vllm for variant in patch.variants)):
+        assert versions._span(text) is not None, text

@@ -101,6 +101,7 @@ class Headings:
 
     def restart(self) -> None:
         """Forget the hunks that were passed."""
+        self._passed: list[tuple[Hunk, int]] = []
         self._low = 0
         # The last marks of the file as it will be, down to the last hunk.
         self._open: _Mark | None = None
@@ -144,14 +145,19 @@ class Headings:
 
     def passed(self, hunk: Hunk, at: int) -> None:
         """Go on behind a hunk that has its place."""
-        if not self._any:
-            return
+        if self._any:
+            self._passed.append((hunk, at))
+
+    def _catch_up(self) -> None:
+        """Work out what passing the hunks has changed; few files are ever asked."""
         numbers, marks = self._marks
-        for mark in marks[bisect_left(numbers, self._low) : bisect_left(numbers, at)]:
-            self._enter(mark)
-        for line in hunk.new:
-            self._enter(_read(line))
-        self._low = at + len(hunk.old)
+        for hunk, at in self._passed:
+            for mark in marks[bisect_left(numbers, self._low) : bisect_left(numbers, at)]:
+                self._enter(mark)
+            for line in hunk.new:
+                self._enter(_read(line))
+            self._low = at + len(hunk.old)
+        self._passed.clear()
 
     def _enter(self, mark: _Mark | None) -> None:
         if mark is not None:
@@ -181,6 +187,7 @@ class Headings:
         return self._unheard[heading]
 
     def _will_be_under(self, at: int, heading: bytes) -> bool:
+        self._catch_up()
         for marks, last in zip(self._kinds, self._last, strict=True):
             mark = _above(marks, at)
             if mark is None or mark.line < self._low:

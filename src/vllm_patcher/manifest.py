@@ -327,10 +327,20 @@ def _file_problem(folder: str, path: str) -> str:
     full = os.path.join(folder, path)
     if not os.path.isfile(full):
         return "is not there" if not os.path.lexists(full) else "is not a file"
-    home = os.path.realpath(folder)
-    if os.path.commonpath([home, os.path.realpath(full)]) != home:
-        return "leads out of the catalog's folder through a symbolic link"
+    if _has_link(folder, path):
+        home = os.path.realpath(folder)
+        if os.path.commonpath([home, os.path.realpath(full)]) != home:
+            return "leads out of the catalog's folder through a symbolic link"
     return ""
+
+
+def _has_link(folder: str, path: str) -> bool:
+    """Say whether a path, below the folder, goes through a link; to resolve it costs much more."""
+    while path:
+        if os.path.islink(os.path.join(folder, path)):
+            return True
+        path = os.path.dirname(path)
+    return False
 
 
 def is_plain(path: str) -> bool:
