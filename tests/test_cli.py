@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from scenes import Ran
 
 VERBS = ("apply", "verify", "revert", "status", "list", "show", "diff", "where")
-ALL_VERBS = (*VERBS, "fit")
+ALL_VERBS = (*VERBS, "check", "fit")
 IDS = ("lora-finish-request", "lora-waiting-leak")
 SCHEMA: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "docs" / "report.schema.json").read_text(encoding="utf-8")
@@ -570,8 +570,8 @@ class TestHelp:
     @pytest.mark.parametrize(
         ("verb", "expected"),
         [
-            ("apply", "--dry-run --exact --id --skip-outside --kind --cve --allow-editable"),
-            ("verify", "--strict --probe --id --skip-outside --kind --cve"),
+            ("apply", "--dry-run --exact --no-config --id --skip-outside --kind --cve --allow-editable"),
+            ("verify", "--strict --probe --no-config --id --skip-outside --kind --cve"),
             ("revert", "--with-dependents --id --skip-outside"),
             ("show", "--diff --for"),
         ],

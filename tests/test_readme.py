@@ -83,3 +83,14 @@ def test_the_python_example_runs(wheel_install: WheelInstaller) -> None:
     code = block("python", "from vllm_patcher").replace("/opt/venv", str(environment))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "True {'lora-finish-request': 'applied'}\n")
+
+
+def test_the_configuration_is_one(tmp_path: Path) -> None:
+    from vllm_patcher import config
+
+    (tmp_path / config.FILE).write_text(block("toml", "[revisions]"), encoding="utf-8")
+    found = config.read(str(tmp_path), {})
+    assert found.patches == ("lora-finish-request", str(tmp_path / "fixes/scheduler.patch"))
+    patches = {patch.id: patch for patch in catalog.load_all((), builtin=True).patches}
+    for name, pinned in found.revisions.items():
+        assert pinned in {variant.sha256 for variant in patches[name].variants}

@@ -69,6 +69,12 @@ class InvalidCatalog(VllmPatchError):
     code = "invalid-catalog"
 
 
+class InvalidConfig(VllmPatchError):
+    """The file that says what a project wants is wrong, or not to be trusted."""
+
+    code = "invalid-config"
+
+
 class InvalidPatch(VllmPatchError):
     """A diff is malformed or asks for something that is never done."""
 

@@ -106,7 +106,7 @@ def read(folder: str, problems: list[str]) -> tuple[list[Patch], set[str]]:
     What is wrong with the others is added to PROBLEMS.
     """
     path = os.path.join(folder, NAME)
-    document = _toml(path)
+    document = read_toml(path)
     table = _Table(document, path, folder, problems)
     before = len(problems)
     if table.value("schema", int) != SCHEMA and len(problems) == before:
@@ -127,7 +127,8 @@ def read(folder: str, problems: list[str]) -> tuple[list[Patch], set[str]]:
     return patches, ids
 
 
-def _toml(path: str) -> dict[str, object]:
+def read_toml(path: str) -> dict[str, object]:
+    """Read a TOML file. Raises InvalidCatalog."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -143,7 +144,7 @@ def _toml(path: str) -> dict[str, object]:
         fact = f"{path}:{at[1]}: {text[: at.start()]}" if at else f"{path}: {text}"
     except (ValueError, RecursionError) as error:  # endless digits, endless brackets
         fact = f"{path}: {error}"
-    raise InvalidCatalog("the manifest is not TOML", facts=[fact])
+    raise InvalidCatalog(f"{os.path.basename(path)} is not TOML", facts=[fact])
 
 
 def _patch(entry: _Table) -> Patch | None:

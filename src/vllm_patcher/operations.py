@@ -65,7 +65,7 @@ def locate(request: Request = _DEFAULT, *, to_patch: bool = False) -> Install:
 def preview(request: Request = _DEFAULT, *, exact: bool = False) -> Report:
     """Say what ``apply`` would do, and raise what it would raise; nothing can be written."""
     here = survey(locate(request, to_patch=True), request)
-    plan = _plan_to_apply(here, request, exact=exact)
+    plan = _plan_to_apply(here, request, exact=exact or request.exact)
     return report_on("preview", here, plan, findings=plan.findings)
 
 
@@ -76,6 +76,7 @@ def apply(request: Request = _DEFAULT, *, exact: bool = False) -> Report:
     does not prove. Raises Refused, with every reason, if anything stands against it.
     """
     install = locate(request, to_patch=True)
+    exact = exact or request.exact
     run = _Run(install, request, lambda here: _plan_to_apply(here, request, exact=exact))
     return run.report("apply", [after(finding) for finding in run.plan.findings])
 
@@ -99,6 +100,7 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
     """
     here = survey(locate(request), request)
     plan = plan_apply(here.situation, _select(here, request, receipt=("in", "out")))
+    strict = strict or request.strict
     report = report_on("verify", here, plan, findings=plan.findings, strict=strict)
     return _probed(report, here) if probe else report
 

@@ -13,7 +13,7 @@ from vllm_patcher.values import Value
 from .errors import InvalidPatch, UnknownPatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _DIFF_SUFFIXES = (".patch", ".diff")
 
@@ -33,7 +33,9 @@ class Request(Value):
     all default patches of the catalog. ``catalogs`` are folders, ``builtin`` adds the built-in
     one. ``kinds`` and ``cves`` choose among the catalog's patches. ``python`` (an interpreter or
     the folder of an environment) or ``site_packages`` says which vLLM; ``assume_version`` says
-    which version it is to be taken for.
+    which version it is to be taken for. ``revisions`` pins patches of a catalog: id to the SHA-256
+    (hex) of the diff that must be meant. ``strict`` and ``exact`` are for `verify` and `apply`;
+    ``policy`` is what the request was read from, for messages.
     """
 
     patches: tuple[str | AdHoc, ...] = ()
@@ -46,6 +48,10 @@ class Request(Value):
     assume_version: str | None = None
     allow_editable: bool = False
     skip_outside: bool = False
+    revisions: Mapping[str, str] = {}
+    strict: bool = False
+    exact: bool = False
+    policy: str = ""
 
 
 def from_file(path: str, ids: Sequence[str]) -> AdHoc:

@@ -7,6 +7,7 @@ mean are parsed.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from vllm_patcher.values import Value
 from . import catalog as catalogs
 from . import interpreter, receipt, versions
 from .errors import (
+    InvalidConfig,
     InvalidPatch,
     UnknownPatch,
     UnsafePath,
@@ -126,6 +128,7 @@ class _Reader:
         listed = [self.texts.of_entry(entry) for entry in entries]
         asked = {patch.id: self.texts.ask(patch) for patch in catalogs.order(self.catalog.patches)}
         of_catalog = tuple(asked)
+        self._check_revisions(asked)
         named = self._names(asked, listed)
         self._check_twins()
         series = tuple(dict.fromkeys([*of_catalog, *(entry.id for entry in entries), *named]))
@@ -155,7 +158,7 @@ class _Reader:
             situation=here,
             asked=asked,
             named=tuple(dict.fromkeys(named)),
-            notes=tuple(dict.fromkeys(self.texts.notes)),
+            notes=tuple(dict.fromkeys([*self._policy(), *self.texts.notes])),
             adhoc=frozenset(name for name in asked if name not in self.by_id),
             info_files=self.info_files,
         )
@@ -164,6 +167,9 @@ class _Reader:
         if self.info is None:
             return {}
         return {name: self.info.read(name) for name in (_RECORD, receipt.NAME)}
+
+    def _policy(self) -> list[str]:
+        return [f"as {self.request.policy} says"] if self.request.policy else []
 
     def _record(self) -> Record | None:
         data = self.info_files.get(_RECORD)
@@ -197,6 +203,23 @@ class _Reader:
             return True
         recorded = _record_path(self.install, path)
         return self.record is not None and self.record.digest(recorded) is not None
+
+    def _check_revisions(self, asked: dict[str, Asked]) -> None:
+        """See that pinned patches are those that were pinned."""
+        wrong = [
+            f"{name}: sha256 {found}, and {pinned} is pinned"
+            for name, pinned in self.request.revisions.items()
+            if name in asked
+            for found in [_digests(asked[name])]
+            if found and pinned not in found
+        ]
+        wrong += [f"{name}: in no catalog" for name in self.request.revisions if name not in asked]
+        if wrong:
+            raise InvalidConfig(
+                "a pinned patch is another one",
+                facts=[f"{self.request.policy or 'revisions'}: {fact}" for fact in wrong],
+                hint="look at what has changed with vllm-patch show ID, then pin that",
+            )
 
     def _names(self, asked: dict[str, Asked], listed: Sequence[Known]) -> list[str]:
         """Turn all PATCH arguments into ids, or raise one error for all that can't be."""
@@ -264,6 +287,10 @@ class _Reader:
                 raise UnsafePath(
                     "two paths differ only in upper and lower case", facts=[twin, path]
                 )
+
+
+def _digests(asked: Asked) -> str:
+    return ", ".join(hashlib.sha256(known.text).hexdigest() for known in asked.candidates)
 
 
 def _lines(error: VllmPatchError) -> list[str]:

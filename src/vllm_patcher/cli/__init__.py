@@ -24,7 +24,7 @@ _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 class _Verbs(click.Group):
     """Verbs in the order a newcomer needs them; each is imported when it is used."""
 
-    NAMES = ("apply", "verify", "revert", "status", "list", "show", "diff", "where", "fit")
+    NAMES = ("apply", "verify", "revert", "status", "list", "show", "diff", "where", "check", "fit")
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own
         return list(self.NAMES)

@@ -17,6 +17,7 @@ from vllm_patcher.values import Value
 from .shell import Output
 
 if TYPE_CHECKING:
+    from vllm_patcher.config import Config
     from vllm_patcher.request import AdHoc, Request
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -35,24 +36,41 @@ def options(*groups: Iterable[Callable[[Any], Any]]) -> Callable[[_F], _F]:
     return decorate
 
 
-SHOW = (
-    click.option(
-        "--format",
-        "format_",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        help="How to print results; JSON is one object a line, one line an install.",
-    ),
-    click.option("--json", "json_", is_flag=True, help="The same as --format json."),
-    click.option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        help="Colour the text.  [NO_COLOR, FORCE_COLOR]",
-    ),
-    click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only."),
-    click.option("-v", "--verbose", is_flag=True, help="Print files, digests and moved hunks too."),
-)
+_FORMATS = {
+    "text": "",
+    "json": "JSON is one object a line, one line an install",
+    "github": "github is a workflow command for each thing that is wrong",
+    "markdown": "markdown is a table of states",
+}
+
+
+def show(*formats: str) -> tuple[Callable[[Any], Any], ...]:
+    """Give the options that say how results are printed, in one of these formats."""
+    told = "; ".join(filter(None, ["How to print results", *map(_FORMATS.__getitem__, formats)]))
+    return (
+        click.option(
+            "--format",
+            "format_",
+            type=click.Choice(formats),
+            default="text",
+            help=f"{told}.",
+        ),
+        click.option("--json", "json_", is_flag=True, help="The same as --format json."),
+        click.option(
+            "--color",
+            type=click.Choice(["auto", "always", "never"]),
+            default="auto",
+            help="Colour the text.  [NO_COLOR, FORCE_COLOR]",
+        ),
+        click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only."),
+        click.option(
+            "-v", "--verbose", is_flag=True, help="Print files, digests and moved hunks too."
+        ),
+    )
+
+
+SHOW = show("text", "json")
+SHOW_CI = show("text", "json", "github", "markdown")
 CATALOG = (
     click.option(
         "--catalog",
@@ -86,6 +104,16 @@ CHOICE = (
         "--cve", "cves", multiple=True, metavar="ID", help="Only patches for a CVE; repeatable."
     ),
 )
+POLICY = (
+    click.option(
+        "--no-config",
+        "obey",
+        is_flag=True,
+        flag_value=False,
+        default=True,
+        help="Don't obey vllm-patch.toml or pyproject.toml of the current folder.",
+    ),
+)
 DIFFS = (
     click.option("--id", "name", metavar="NAME", help="The id of the one diff that is given."),
     click.option(
@@ -114,11 +142,17 @@ class Common(Value):
     cves: tuple[str, ...] = ()
     name: str | None = None
     skip_outside: bool = False
+    obey: bool = False
 
     @property
     def markdown(self) -> bool:
         """Whether results are to be printed as Markdown."""
         return self.format_ == "markdown" and not self.json_
+
+    @property
+    def github(self) -> bool:
+        """Whether results are to be printed as workflow commands of GitHub."""
+        return self.format_ == "github" and not self.json_
 
     def output(self) -> Output:
         """Where the verb's lines go."""
@@ -145,12 +179,13 @@ class Common(Value):
         if "" in (*patches, *self.catalogs, *self.pythons, self.site_packages):
             # An unset variable in a script; the current folder would be taken for it.
             raise click.UsageError("a value is empty")
-        items = _items(patches, self.name)
+        config = self._config(patches)
+        items = _items(patches or config.patches, self.name)
         return [
             Request(
                 patches=items,
-                catalogs=self.catalog_folders(),
-                builtin=not self.no_builtin,
+                catalogs=self.catalog_folders() or config.catalogs,
+                builtin=config.builtin and not self.no_builtin,
                 kinds=self.kinds,
                 cves=tuple(cve.upper() for cve in self.cves),
                 python=python,
@@ -158,9 +193,25 @@ class Common(Value):
                 assume_version=self.assume_version,
                 allow_editable=self.allow_editable,
                 skip_outside=self.skip_outside,
+                revisions=config.revisions,
+                strict=config.strict,
+                exact=config.exact,
+                policy=config.where,
             )
             for python in self.pythons or (None,)
         ]
+
+    def _config(self, patches: tuple[str, ...]) -> Config:
+        """What the project wants, unless the command line says what is wanted."""
+        from vllm_patcher import config
+
+        if not self.obey or patches or self.kinds or self.cves:
+            return config.Config()
+        try:
+            folder = os.getcwd()
+        except OSError:  # it is gone
+            folder = ""
+        return config.read(folder, os.environ)
 
 
 def _items(patches: tuple[str, ...], name: str | None) -> tuple[str | AdHoc, ...]:

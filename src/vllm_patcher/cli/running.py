@@ -56,6 +56,9 @@ def each(
                 output.document(document.of_report(call.verb, result, hint=hint, diff=rendered))
                 return EXIT_FAILED if failed else EXIT_OK
             _print_notes(output, result)
+            if call.options.github or call.options.markdown:
+                _print_for_ci(call, output, result, failed=failed)
+                return EXIT_FAILED if failed else EXIT_OK
             if text:
                 _print_text(output, result)
             if rendered is not None:
@@ -97,6 +100,15 @@ def _print_text(output: Output, result: Report) -> None:
             output.warning(warning)
 
 
+def _print_for_ci(call: Call, output: Output, result: Report, *, failed: bool) -> None:
+    from vllm_patcher import workflow
+
+    if call.options.github:
+        output.commands(workflow.github(result, failed=failed, hint=call.hint))
+    else:
+        output.lines(workflow.markdown(result, failed=failed, hint=call.hint))
+
+
 def guarded(call: Call, output: Output, one: Callable[[Request], int]) -> int:
     """Call for each request; an error of one install does not keep the next from its turn."""
     patches = call.patches if call.verb != "show" else ()
@@ -123,6 +135,17 @@ def _print_error(call: Call, output: Output, error: VllmPatchError) -> int:
         from vllm_patcher import document
 
         output.document(document.of_report(call.verb, None, error, hint=call.hint))
+    elif call.options.github:
+        from vllm_patcher import workflow
+
+        if isinstance(error, Refused):
+            _print_notes(output, error.report)
+        output.commands(workflow.github_error(error, hint=call.hint))
+    elif call.options.markdown and call.verb != "fit":
+        from vllm_patcher import workflow
+
+        output.lines(workflow.markdown_error(error, hint=call.hint))
+        output.error(error, call.hint)
     else:
         from vllm_patcher import report
 

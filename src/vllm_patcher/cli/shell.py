@@ -51,6 +51,10 @@ class Output:
         if not self.quiet:
             self._result(_encoded(sys.stdout, "".join(f"{line}\n" for line in lines)))
 
+    def commands(self, lines: Iterable[str]) -> None:
+        """Print lines of results that are errors and warnings: quiet does not keep them back."""
+        self._result(_encoded(sys.stdout, "".join(f"{line}\n" for line in lines)))
+
     def raw(self, data: bytes) -> None:
         """Print bytes as they are, unless quiet."""
         if not self.quiet:

@@ -7,7 +7,16 @@ from typing import Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, CHOICE, DIFFS, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.options import (
+    CATALOG,
+    CHOICE,
+    DIFFS,
+    INSTALL,
+    POLICY,
+    SHOW_CI,
+    Common,
+    options,
+)
 from vllm_patcher.cli.running import PATCHES, each, given
 
 
@@ -24,7 +33,7 @@ from vllm_patcher.cli.running import PATCHES, each, given
     is_flag=True,
     help="Patch an editable install too: a source tree, most often under git.",
 )
-@options(DIFFS, CHOICE, INSTALL, CATALOG, SHOW)
+@options(DIFFS, CHOICE, POLICY, INSTALL, CATALOG, SHOW_CI)
 def command(patches: tuple[str, ...], *, dry_run: bool, exact: bool, **common: Any) -> int:
     """Bring patches in: all default ones of the catalog, or those named.
 

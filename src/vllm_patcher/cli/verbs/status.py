@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.options import CATALOG, INSTALL, Common, options, show
 from vllm_patcher.cli.running import each
 
 
 @click.command("status")
-@options(INSTALL, CATALOG, SHOW)
+@options(INSTALL, CATALOG, show("text", "json", "markdown"))
 def command(**common: Any) -> int:
     """Tell the state of every patch on this install."""
     from vllm_patcher import operations

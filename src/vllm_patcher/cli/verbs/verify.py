@@ -7,7 +7,16 @@ from typing import Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, CHOICE, DIFFS, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.options import (
+    CATALOG,
+    CHOICE,
+    DIFFS,
+    INSTALL,
+    POLICY,
+    SHOW_CI,
+    Common,
+    options,
+)
 from vllm_patcher.cli.running import PATCHES, each, given
 
 
@@ -15,7 +24,7 @@ from vllm_patcher.cli.running import PATCHES, each, given
 @PATCHES
 @click.option("--strict", is_flag=True, help="A modified file or an unsupported patch fails too.")
 @click.option("--probe", is_flag=True, help="Also run the probes: is the fault really gone?")
-@options(DIFFS, CHOICE, INSTALL, CATALOG, SHOW)
+@options(DIFFS, CHOICE, POLICY, INSTALL, CATALOG, SHOW_CI)
 def command(patches: tuple[str, ...], *, strict: bool, probe: bool, **common: Any) -> int:
     """Prove that patches are in: the default ones or those named, and all applied before.
 

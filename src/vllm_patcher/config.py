@@ -1,0 +1,155 @@
+"""What a project wants of its vLLM, as a file beside the project or the environment says it.
+
+Always true here: only the current folder is looked into, never one above, and a file that belongs
+to neither this user nor root is not obeyed. A key that is not known or not right is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from vllm_patcher.values import Value
+
+from .errors import InvalidConfig
+from .manifest import read_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE = "vllm-patch.toml"
+PROJECT = "pyproject.toml"
+TABLE = "vllm-patch"
+VARIABLE = "VLLM_PATCH_CONFIG"
+
+_SHA256_DIGITS = 64
+_YES = frozenset({"1", "true", "yes", "on"})
+
+
+class Config(Value):
+    """What is wanted; ``where`` is the file that says so, "" if none does.
+
+    ``patches`` are ids, or absolute paths of diff files; ``catalogs`` are absolute folders;
+    ``builtin`` adds the built-in one. ``revisions`` pins patches of a catalog: id to the SHA-256
+    (hex) of the diff. ``strict`` and ``exact`` are the options of that name.
+    """
+
+    where: str = ""
+    patches: tuple[str, ...] = ()
+    catalogs: tuple[str, ...] = ()
+    builtin: bool = True
+    revisions: Mapping[str, str] = {}
+    strict: bool = False
+    exact: bool = False
+
+
+def read(folder: str, environ: Mapping[str, str]) -> Config:
+    """Read what a folder and the environment say; the environment is the stronger.
+
+    ``folder`` is absolute, "" for none. Raises InvalidConfig.
+    """
+    config = _from_file(folder, environ)
+    named = environ.get("VLLM_PATCH_PATCHES", "").split()
+    if named:
+        where = config.where or "VLLM_PATCH_PATCHES"
+        config = config.replaced(patches=tuple(named), where=where)
+    for key in ("strict", "exact"):
+        value = environ.get(f"VLLM_PATCH_{key.upper()}", "")
+        if value:
+            config = config.replaced(**{key: value.lower() in _YES})
+    return config
+
+
+def _from_file(folder: str, environ: Mapping[str, str]) -> Config:
+    named = environ.get(VARIABLE, "")
+    if named:
+        if not os.path.isfile(named):
+            raise InvalidConfig(f"{named}: there is no such file", facts=[f"{VARIABLE} names it"])
+        path = os.path.abspath(named)
+        return _read(path, os.path.basename(path) == PROJECT)
+    for name in (FILE, PROJECT):
+        path = os.path.join(folder, name)
+        if folder and os.path.isfile(path) and (name == FILE or _may_hold_a_table(path)):
+            config = _read(path, name == PROJECT)
+            if config.where:
+                return config
+    return Config()
+
+
+def _may_hold_a_table(path: str) -> bool:
+    """Spare the usual project that another file is parsed for nothing."""
+    try:
+        with open(path, "rb") as file:
+            return TABLE.encode() in file.read()
+    except OSError:
+        return False
+
+
+def _read(path: str, is_project: bool) -> Config:  # noqa: FBT001 - private, and called by place
+    document = read_toml(path)
+    if is_project:
+        tool = document.get("tool", {})
+        table = tool.get(TABLE) if isinstance(tool, dict) else None
+        if table is None:
+            return Config()
+    else:
+        table = document
+    _check_owner(path)
+    if not isinstance(table, dict):
+        raise _wrong(path, f"tool.{TABLE} must be a table")
+    return _of_table(path, table)
+
+
+def _check_owner(path: str) -> None:
+    owner = os.stat(path).st_uid
+    if owner not in (0, os.geteuid()):
+        raise InvalidConfig(
+            f"{path} belongs to uid {owner}, so it is not obeyed",
+            hint="run vllm-patch in another folder, or with --no-config",
+        )
+
+
+def _of_table(path: str, table: Mapping[str, object]) -> Config:
+    home = os.path.dirname(path)
+    unknown = sorted(set(table) - set(Config._fields) | (set(table) & {"where"}))
+    if unknown:
+        raise _wrong(path, f"unknown key {', '.join(unknown)}")
+    flags = {key: _flag(path, table, key) for key in ("builtin", "strict", "exact") if key in table}
+    return Config(
+        where=path,
+        patches=tuple(_patch(home, item) for item in _texts(path, table, "patches")),
+        catalogs=tuple(os.path.join(home, item) for item in _texts(path, table, "catalogs")),
+        revisions=_revisions(path, table.get("revisions", {})),
+        **flags,
+    )
+
+
+def _patch(home: str, item: str) -> str:
+    is_file = item.endswith((".patch", ".diff"))
+    return os.path.join(home, item) if is_file else item
+
+
+def _flag(path: str, table: Mapping[str, object], key: str) -> bool:
+    value = table[key]
+    if not isinstance(value, bool):
+        raise _wrong(path, f"{key} must be true or false")
+    return value
+
+
+def _texts(path: str, table: Mapping[str, object], key: str) -> list[str]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise _wrong(path, f"{key} must be a list of texts")
+    return value
+
+
+def _revisions(path: str, value: object) -> dict[str, str]:
+    pins = value if isinstance(value, dict) else {"": ""}
+    for name, digest in pins.items():
+        if not isinstance(digest, str) or len(digest) != _SHA256_DIGITS:
+            raise _wrong(path, f"revisions.{name} must be the sha256 of a diff, 64 hex digits")
+    return pins
+
+
+def _wrong(path: str, fact: str) -> InvalidConfig:
+    return InvalidConfig("the configuration can't be used", facts=[f"{path}: {fact}"])

@@ -1,0 +1,130 @@
+"""A repository's own catalogs and diffs, checked by their files alone.
+
+Always true here: nothing of a vLLM is looked at and nothing is fetched, so what passes is well
+formed; whether it fits a release is another question. All problems are reported at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from . import catalog, diff, manifest
+from .errors import InvalidCatalog, VllmPatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_SUFFIXES = (".patch", ".diff")
+
+
+def check(paths: Sequence[str], *, catalogs: Sequence[str] = (), builtin: bool = True) -> int:
+    """Check manifests, the diffs they name, and diffs that no manifest names.
+
+    PATHS are manifests, folders that hold one, and diff files. A diff is checked with the
+    manifest in its folder or the nearest folder above, as the path is given: a change of the one
+    asks for a change of the other. Entries may refer to those of CATALOGS and of the built-in
+    catalog, if BUILTIN. Return how many files were checked. Raises InvalidCatalog with one fact
+    ``FILE:LINE: problem`` for each problem.
+    """
+    problems: list[str] = []
+    diffs: list[str] = []
+    folders: list[str] = []
+    for path in paths:
+        if os.path.isdir(path):
+            folders.append(path)
+        elif os.path.basename(path) == manifest.NAME:
+            folders.append(os.path.dirname(path))
+        elif path.endswith(_SUFFIXES):
+            diffs.append(path)
+            folders += _above(path)
+        else:
+            problems.append(f"{path}: neither a {manifest.NAME} nor a .patch or .diff file")
+    checked: set[str] = set()
+    for folder in folders:
+        home = os.path.realpath(folder)
+        if home not in checked:
+            checked.add(home)
+            problems += _catalog(folder, catalogs, builtin=builtin, checked=checked)
+    for path in diffs:
+        if os.path.realpath(path) not in checked:
+            checked.add(os.path.realpath(path))
+            problems += _diff(path)
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise InvalidCatalog(f"{count} in what was checked", facts=problems)
+    return len(checked)
+
+
+def _above(path: str) -> list[str]:
+    """Return the nearest folder above a file, as its path is given, that holds a manifest."""
+    folder = os.path.dirname(path)
+    while not os.path.isfile(os.path.join(folder, manifest.NAME)):
+        if folder in ("", os.path.dirname(folder)):
+            return []
+        folder = os.path.dirname(folder)
+    return [folder]
+
+
+def _catalog(
+    folder: str, catalogs: Sequence[str], *, builtin: bool, checked: set[str]
+) -> Iterator[str]:
+    absolute = os.path.abspath(folder)
+    text = _text(os.path.join(absolute, manifest.NAME))
+    found: list[str] = []
+    try:
+        catalog.load_all([absolute, *catalogs], builtin=builtin)
+    except InvalidCatalog as error:
+        found += error.facts
+    try:
+        # Once more, for the entries that are good although others are not.
+        patches, _ = manifest.read(absolute, [])
+    except InvalidCatalog:
+        patches = []
+    for patch in patches:
+        for variant in patch.variants:
+            path = patch.diff_path(variant)
+            checked.add(os.path.realpath(path))
+            try:
+                patch.diff_bytes(variant)
+            except InvalidCatalog as error:
+                facts = [fact.partition(": ")[2] for fact in error.facts]
+                found.append(f"{path}: {'; the manifest '.join(facts)}")
+            found += _diff(path)
+    shorter = os.path.join(folder, "")
+    for fact in found:
+        placed = _with_line(fact, os.path.join(absolute, manifest.NAME), text)
+        own = placed.startswith(os.path.join(absolute, ""))
+        yield shorter + placed[len(absolute) :].lstrip(os.sep) if own else placed
+
+
+def _with_line(fact: str, path: str, text: str) -> str:
+    """Say at which line of its manifest the entry begins that a fact is about."""
+    match = re.match(r": patch (?:'([^']*)'|([0-9]+))[:,] ", fact.removeprefix(path))
+    if match is None or not fact.startswith(path):
+        return fact
+    if match[2]:
+        heads = list(re.finditer(r"^\s*\[\[\s*patch\s*\]\]", text, re.MULTILINE))
+        at = heads[int(match[2]) - 1 : int(match[2])]
+    else:
+        quoted = rf"^\s*id\s*=\s*[\"']{re.escape(match[1])}[\"']"
+        at = list(re.finditer(quoted, text, re.MULTILINE))[-1:]
+    if not at:
+        return fact
+    start = at[0].end()
+    return f"{path}:{text.count(chr(10), 0, start) + 1}{fact[len(path) :]}"
+
+
+def _text(path: str) -> str:
+    try:
+        return manifest.read_file(path).decode("utf-8", "replace")
+    except InvalidCatalog:
+        return ""
+
+
+def _diff(path: str) -> Iterator[str]:
+    try:
+        diff.parse(manifest.read_file(path), name=path)
+    except VllmPatchError as error:
+        yield from error.facts or (f"{path}: {error.what}",)
