@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from scenes import Ran
 
 VERBS = ("apply", "verify", "revert", "status", "list", "show", "diff", "where")
-ALL_VERBS = (*VERBS, "check", "fit")
+ALL_VERBS = (*VERBS, "check", "fit", "completion")
 IDS = ("lora-finish-request", "lora-waiting-leak")
 SCHEMA: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "docs" / "report.schema.json").read_text(encoding="utf-8")

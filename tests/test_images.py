@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import images
+import scenes
 from installers import FINISH, LEAK
 from scenes import STATS, changed, diff
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
     from images import Images, Layer
 
+pytestmark = pytest.mark.builtin
+
 EXAMPLES = images.ROOT / "examples"
 DOCKERFILES = sorted(path.name for path in EXAMPLES.glob("*Dockerfile"))
 SCHEDULER = "v1/core/sched/scheduler.py"
@@ -25,8 +30,8 @@ SITE = "usr/local/lib/python3.11/dist-packages"
 PATCHED = f"{SITE}/vllm/{STATS}"
 INFO = f"{SITE}/vllm-0.11.0.dist-info"
 EPOCH = "1700000000"
-APPLIED = f"{FINISH} ............ applied\n{LEAK} .............. applied\n"
 TOOLED = "tooled"
+RECIPES = (images.ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
 
 # What the interpreter runs when it imports the patched file is, byte for byte, what the file says.
 IMPORTS = """\
@@ -63,54 +68,247 @@ def tooled(builder: Images, tmp_path_factory: pytest.TempPathFactory) -> str:
     return TOOLED
 
 
+@pytest.fixture(scope="module")
+def wanted() -> list[str]:
+    """What the whole catalog has for this vLLM, unless it has to be named."""
+    entries = scenes.run("list", "--for", "0.11.0", "--json").json["catalog"]
+    found = [one["id"] for one in entries if one["default"] and one["answer"] == "affected"]
+    assert {FINISH, LEAK} <= set(found)
+    return found
+
+
+def applied(log: str) -> list[str]:
+    """The patches that a log says are applied, in order."""
+    return re.findall(r"^\s*(\S+) \.+ applied$", log, flags=re.MULTILINE)
+
+
+def context_of(folder: Path, *names: str) -> Path:
+    """Make a build context of files of the examples."""
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        shutil.copy(EXAMPLES / name, folder)
+    return folder
+
+
 def shown() -> list[str]:
     text = (images.ROOT / "README.md").read_text(encoding="utf-8")
     return re.findall(r"```dockerfile\n(.*?)```", text, flags=re.DOTALL)
 
 
 def test_each_dockerfile_of_the_readme_is_in_an_example() -> None:
-    examples = [(EXAMPLES / name).read_text(encoding="utf-8") for name in DOCKERFILES]
+    examples = {name: (EXAMPLES / name).read_text(encoding="utf-8") for name in DOCKERFILES}
     assert shown()
-    assert [text for text in shown() if not any(text in example for example in examples)] == []
-    assert [one for one in examples if not any(text in one for text in shown())] == []
+    assert [text for text in shown() if not any(text in one for one in examples.values())] == []
+    # What the README does not show, the recipes tell of.
+    assert [
+        name
+        for name, one in examples.items()
+        if not any(text in one for text in shown()) and f"`{name}`" not in RECIPES
+    ] == []
 
 
 @pytest.mark.slow
-def test_the_official_image_is_patched(builder: Images, tmp_path: Path) -> None:
+def test_the_official_image_is_patched(
+    builder: Images, tmp_path: Path, wanted: list[str]
+) -> None:
     log = builder.built(EXAMPLES / "Dockerfile", "official", context=tmp_path)
-    assert log.count(f"vllm 0.11.0  /{SITE}/vllm\n{APPLIED}") == 2, log
+    assert log.count(f"vllm 0.11.0  /{SITE}/vllm\n") == 2, log
+    assert applied(log) == wanted * 2
     # Any user can ask, also one whom the image does not know.
-    assert builder.run("official", "vllm-patch", "verify", user="2000") == (
-        f"vllm 0.11.0  /{SITE}/vllm\n{APPLIED}"
-    )
+    assert applied(builder.run("official", "vllm-patch", "verify", user="2000")) == wanted
     probed = builder.run("official", "vllm-patch", "verify", "--probe", user="2000:2000")
-    assert probed.count("absent") == 2, probed
+    assert probed.count("probe: fault absent") == len(wanted), probed
     assert builder.run("official", "python3", "-c", IMPORTS, f"/{PATCHED}") == "True\n"
 
 
 @pytest.mark.slow
 def test_a_diff_of_ones_own_is_brought_in(builder: Images, tmp_path: Path) -> None:
-    before = builder.run(images.VLLM, "cat", f"/{SITE}/vllm/{SCHEDULER}").encode()
-    after = before.replace(b"import itertools\n", b"import itertools  # ours\n")
-    assert before != after
-    (tmp_path / "fix-scheduler.patch").write_bytes(diff(SCHEDULER, before, after))
-    log = builder.built(EXAMPLES / "own-diff.Dockerfile", "own-diff", context=tmp_path)
-    assert log.count("fix-scheduler .................. applied\n") == 2, log
-    assert builder.run("own-diff", "cat", f"/{SITE}/vllm/{SCHEDULER}").encode() == after
+    before = builder.run(images.VLLM, "cat", f"/{SITE}/vllm/{SCHEDULER}")
+    context = context_of(tmp_path, "fix-scheduler.patch")
+    log = builder.built(EXAMPLES / "own-diff.Dockerfile", "own-diff", context=context)
+    assert applied(log) == ["fix-scheduler"] * 2, log
+    after = builder.run("own-diff", "cat", f"/{SITE}/vllm/{SCHEDULER}")
+    assert "req_index -= 1" in set(map(str.strip, after.splitlines()))
+    assert after != before
     # The text is kept with the install: nobody needs the file any more.
     builder.run("own-diff", "vllm-patch", "verify", "fix-scheduler", user="2000")
     reverted = 'vllm-patch revert && cat "$0"'
     said = builder.run("own-diff", "sh", "-c", reverted, f"/{SITE}/vllm/{SCHEDULER}")
-    assert said.encode().endswith(before)
+    assert said.endswith(before)
+
+
+@pytest.mark.slow
+def test_an_upgrade_after_a_diff_of_ones_own_stops_the_build(
+    builder: Images, tmp_path: Path
+) -> None:
+    """This is why the diff is named to verify as well: the receipt goes with the patch."""
+    context = context_of(tmp_path, "fix-scheduler.patch")
+    first, last = (EXAMPLES / "own-diff.Dockerfile").read_text().rstrip().split(" && ")
+    assert last == "vllm-patch verify /tmp/fix-scheduler.patch"
+    again = f"{first}\nRUN pip install --force-reinstall vllm==0.11.0\nRUN "
+    lost = builder.build(f"{again}{last}\n", "lost", context=context)
+    assert lost.code == 1, lost.log
+    assert "error: fix-scheduler is not applied" in lost.log
+    # Without the name nobody would know.
+    silent = f"{again}vllm-patch verify --no-builtin\n"
+    builder.built(silent, "silent", context=context)
+
+
+@pytest.mark.slow
+def test_a_pull_request_is_brought_in(builder: Images, tmp_path: Path) -> None:
+    context = context_of(tmp_path, "pr-12345.diff")
+    log = builder.built(EXAMPLES / "pull-request.Dockerfile", "pull-request", context=context)
+    assert applied(log) == ["pr-12345"] * 2, log
+    left_out = "tests/v1/core/test_scheduling_policy.py is outside the package, left out"
+    assert left_out in log
+    after = builder.run("pull-request", "cat", f"/{SITE}/vllm/{SCHEDULER}")
+    assert "self.policy = SchedulingPolicy(self.scheduler_config.policy)" in after
+    # Neither the diff nor the tests it brings are in the image.
+    found = builder.run("pull-request", "sh", "-c", f"ls /tmp; find /{SITE} -name 'test_sched*'")
+    assert found == ""
+
+
+@pytest.mark.slow
+def test_a_build_needs_no_network(builder: Images, tmp_path: Path, wanted: list[str]) -> None:
+    # The image to start from here finds wheels without being told, and must not.
+    bare = f"FROM {images.VLLM}\nRUN rm -r /opt/wheels /etc/pip.conf /etc/uv\n"
+    builder.built(bare, "bare", context=tmp_path)
+    (tmp_path / "wheelhouse").mkdir()
+    options = ("--from", "bare")
+    dockerfile = EXAMPLES / "offline.Dockerfile"
+    empty = builder.build(dockerfile, "empty", *options, context=tmp_path, offline=True)
+    assert "No matching distribution found for vllm-patcher" in empty.log
+    images.wheelhouse(tmp_path / "wheelhouse", *images.NEEDED)
+    log = builder.built(dockerfile, "offline", *options, context=tmp_path, offline=True)
+    assert applied(log) == wanted * 2, log
+    # What was mounted is in no layer.
+    assert builder.run("offline", "sh", "-c", "ls -A /wheelhouse 2>/dev/null || :") == ""
+
+
+@pytest.mark.slow
+def test_a_server_without_rights_starts_only_if_its_vllm_is_patched(
+    builder: Images, tmp_path: Path
+) -> None:
+    context = context_of(tmp_path, "entrypoint.sh")
+    builder.built(EXAMPLES / "non-root.Dockerfile", "non-root", context=context)
+    user, command = builder.started_as("non-root")
+    assert (user, command[1:]) == ("2000", ["vllm", "serve"])
+    (context / "vllm").write_text('#!/bin/sh\necho "uid $(id -u) serves: $*"\n')
+    stand_in = "USER root\nCOPY --chmod=755 vllm /usr/local/bin/\n"
+    builder.built(f"FROM non-root\n{stand_in}", "serving", context=context)
+    # What an image's entry point is given is behind it.
+    served = builder.run("serving", *command, "a model", "--port", "1", user=user)
+    assert served.endswith("uid 2000 serves: serve a model --port 1\n")
+    builder.built(f"FROM serving\nRUN vllm-patch revert {LEAK}\n", "lacking", context=context)
+    ended = builder.run("lacking", "sh", "-c", '"$@"; echo "ended with $?"', "", *command, user=user)
+    assert ended.endswith("ended with 1\n")
+    assert f"error: 1 of {len(applied(served)) or 1} patches is not applied" in ended
+    assert "serves" not in ended
+
+
+@pytest.mark.slow
+def test_the_lines_for_areal_build(builder: Images, tmp_path: Path) -> None:
+    page = (EXAMPLES / "areal.md").read_text(encoding="utf-8")
+    made, checked = re.findall(r"```dockerfile\n(.*?)```", page, flags=re.DOTALL)
+    dockerfile = (
+        f"FROM {images.PLAIN} AS build\nRUN pip install uv\nENV UV_COMPILE_BYTECODE=1\n"
+        f"RUN uv venv /opt/.venv && uv pip install --python /opt/.venv vllm==0.11.0\n{made}"
+        f"FROM {images.PLAIN}\nCOPY --from=build /opt/.venv /opt/.venv\n{checked}"
+    )
+    log = builder.built(dockerfile, "areal", context=tmp_path)
+    assert applied(log) == [FINISH, LEAK] * 2, log
+    site = "/opt/.venv/lib/python3.11/site-packages"
+    python = "/opt/.venv/bin/python"
+    assert builder.run("areal", python, "-c", IMPORTS, f"{site}/vllm/{STATS}") == "True\n"
+
+
+@pytest.mark.slow
+def test_an_init_container_patches_the_copy_that_serves(
+    builder: Images, tmp_path: Path, wanted: list[str]
+) -> None:
+    yaml = pytest.importorskip("yaml")
+    pod = yaml.safe_load((EXAMPLES / "kubernetes.yaml").read_text())["spec"]["template"]["spec"]
+    (patching,), (serving,) = pod["initContainers"], pod["containers"]
+    assert patching["image"] == serving["image"] == images.VLLM
+    (volume,) = {one["name"] for one in pod["volumes"]}
+    shared = tmp_path / "shared"
+    shared.mkdir()
+
+    def options(container: dict[str, Any]) -> list[str]:
+        (mount,) = container["volumeMounts"]
+        assert mount["name"] == volume
+        mode = "ro" if mount.get("readOnly") else "rw"
+        variables = [f"{one['name']}={one['value']}" for one in container.get("env", ())]
+        named = [word for variable in variables for word in ("--env", variable)]
+        return ["--volume", f"{shared}:{mount['mountPath']}:{mode}", *named]
+
+    command = [*patching["command"], *patching["args"]]
+    # Kubernetes starts it again in the same pod, if it has to.
+    for _ in range(2):
+        said = builder.run(images.VLLM, *command, options=options(patching))
+        assert applied(said) == wanted * 2, said
+        assert said.count("probe: fault absent") == len(wanted), said
+    # What the console script would import, and what it reads there.
+    code = "from importlib.util import find_spec; print(find_spec('vllm').origin)"
+    own = options(serving)
+    origin = builder.run(serving["image"], "python3", "-c", code, options=own).strip()
+    assert origin == "/patched/vllm/__init__.py"
+    patched = f"/patched/vllm/{STATS}"
+    assert builder.run(serving["image"], "python3", "-c", IMPORTS, patched, options=own) == "True\n"
+    refused = builder.run(
+        serving["image"], "sh", "-c", f"touch {patched} 2>&1 || :", options=own, user="0"
+    )
+    assert "Read-only file system" in refused
+    # And a patch that does not go in keeps the pod from starting.
+    broken = f"{patching['args'][0]}".replace("cp -a", f"echo >> /{PATCHED}; cp -a", 1)
+    line = [*patching["command"], broken]
+    asked = ["sh", "-c", '"$@"; echo "ended with $?"', "", *line]
+    ended = builder.run(images.VLLM, *asked, options=options(patching))
+    assert ended.endswith("ended with 0\n"), ended
+
+
+@pytest.mark.slow
+def test_the_workflow_builds_an_image_and_verifies_in_it(
+    builder: Images, tmp_path: Path
+) -> None:
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load((EXAMPLES / "github-workflow.yml").read_text())
+    builder.docker(tmp_path / "bin")
+    path = os.pathsep.join([str(tmp_path / "bin"), os.environ["PATH"]])
+    checkout = tmp_path / "checkout"
+    shutil.copytree(EXAMPLES, checkout / "examples")
+
+    def ran(step: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            check=False,
+            cwd=checkout,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    taken, build, verify = workflow["jobs"]["image"]["steps"]
+    assert taken["uses"].startswith("actions/checkout@")
+    built = ran(build)
+    assert (built.returncode, applied(built.stdout)) == (0, ["fix-scheduler"] * 2), built.stdout
+    verified = ran(verify)
+    assert (verified.returncode, applied(verified.stdout)) == (0, ["fix-scheduler"])
+    lost = "FROM vllm-patched\nRUN pip install --force-reinstall vllm==0.11.0\n"
+    builder.built(lost, "vllm-patched", context=tmp_path)
+    assert ran(verify).returncode == 2
 
 
 @pytest.mark.slow
 def test_an_environment_is_patched_in_one_stage_and_serves_in_another(
-    builder: Images, tmp_path: Path
+    builder: Images, tmp_path: Path, wanted: list[str]
 ) -> None:
     log = builder.built(EXAMPLES / "venv.Dockerfile", "venv", context=tmp_path)
     site = "/opt/.venv/lib/python3.11/site-packages"
-    assert log.count(f"vllm 0.11.0  {site}/vllm\n{APPLIED}") == 2, log
+    assert log.count(f"vllm 0.11.0  {site}/vllm\n") == 2, log
+    assert applied(log) == wanted * 2
     # uv compiled all of it, in the stage before; what would hide the patch has not come along.
     cached = builder.run("venv", "ls", f"{site}/vllm/v1/metrics/__pycache__")
     assert "loggers.cpython-311.pyc" in cached
@@ -118,7 +316,7 @@ def test_an_environment_is_patched_in_one_stage_and_serves_in_another(
     python = "/opt/.venv/bin/python"
     assert builder.run("venv", python, "-c", IMPORTS, f"{site}/vllm/{STATS}") == "True\n"
     probed = builder.run("venv", "/opt/.venv/bin/vllm-patch", "verify", "--probe")
-    assert probed.count("absent") == 2, probed
+    assert probed.count("probe: fault absent") == len(wanted), probed
 
 
 @pytest.mark.slow
@@ -132,7 +330,7 @@ def test_an_environment_is_patched_in_one_stage_and_serves_in_another(
         ),
         pytest.param(
             f"RUN sed -i 's/^Version: .*/Version: dev/' /{INFO}/METADATA"
-            f" && echo >> /{PATCHED}\nRUN vllm-patch apply",
+            f" && echo >> /{PATCHED}\nRUN vllm-patch apply {FINISH} {LEAK}",
             "  the version 'dev' says nothing, and the files are not those of a listed release\n"
             "error: 2 of 2 patches can't be applied; nothing was changed\n",
             id="a version that says nothing",
@@ -169,7 +367,7 @@ def test_two_builds_give_the_same_layer(builder: Images, tooled: str, tmp_path: 
 @pytest.fixture(scope="module")
 def dated(builder: Images, tooled: str, tmp_path_factory: pytest.TempPathFactory) -> list[Layer]:
     """The layers of two builds that leave times as they are, but tell the program the date."""
-    dockerfile = f"FROM {tooled}\nARG SOURCE_DATE_EPOCH\nRUN vllm-patch apply\n"
+    dockerfile = f"FROM {tooled}\nARG SOURCE_DATE_EPOCH\nRUN vllm-patch apply {FINISH} {LEAK}\n"
     layers = []
     for tag in ("third", "fourth"):
         options = ("--build-arg", f"SOURCE_DATE_EPOCH={EPOCH}")

@@ -16,7 +16,7 @@ import click
 
 from vllm_patcher import __version__
 
-from .shell import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
+from .shell import COMPLETE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 
 _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -24,7 +24,10 @@ _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 class _Verbs(click.Group):
     """Verbs in the order a newcomer needs them; each is imported when it is used."""
 
-    NAMES = ("apply", "verify", "revert", "status", "list", "show", "diff", "where", "check", "fit")
+    NAMES = (
+        *("apply", "verify", "revert", "status", "list", "show", "diff", "where"),
+        *("check", "fit", "completion"),
+    )
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own
         return list(self.NAMES)
@@ -70,7 +73,7 @@ def run(arguments: list[str]) -> int:
     """Run the command line and return the exit code."""
     output = Output()
     try:
-        if not arguments:
+        if not arguments and COMPLETE not in os.environ:
             # Not click's own way: its releases differ in the exit code, and a build that says
             # no verb must not pass.
             context = click.Context(vllm_patch, info_name="vllm-patch", **_CONTEXT)

@@ -19,12 +19,37 @@ from .shell import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from click.shell_completion import CompletionItem
+
     from vllm_patcher.request import Request
     from vllm_patcher.results import Report
 
     from .hints import Call
 
-PATCHES = click.argument("patches", nargs=-1, metavar="[PATCH]...")
+
+def complete(
+    context: click.Context,
+    param: click.Parameter,  # noqa: ARG001 - click's own
+    incomplete: str,
+) -> list[CompletionItem]:
+    """Give the ids of the catalog that begin as what is typed, or else diff files."""
+    from click.shell_completion import CompletionItem
+
+    from vllm_patcher import catalog
+    from vllm_patcher.errors import VllmPatchError
+
+    given = [folder for folder in context.params.get("catalogs") or () if folder]
+    try:
+        patches = catalog.load_all(given, builtin=True, locked=False).patches
+    except VllmPatchError:
+        patches = ()
+    ids = [patch for patch in patches if patch.id.startswith(incomplete)]
+    if not ids or "/" in incomplete:
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(patch.id, help=patch.title) for patch in ids]
+
+
+PATCHES = click.argument("patches", nargs=-1, metavar="[PATCH]...", shell_complete=complete)
 
 
 def given(*flags: tuple[str, bool]) -> tuple[str, ...]:

@@ -18,6 +18,9 @@ import click
 if TYPE_CHECKING:
     from vllm_patcher.errors import VllmPatchError
 
+#: In this variable click is told by a shell to complete.
+COMPLETE = "_VLLM_PATCH_COMPLETE"
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2

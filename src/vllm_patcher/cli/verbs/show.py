@@ -8,7 +8,7 @@ import click
 
 from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, options
-from vllm_patcher.cli.running import given, guarded
+from vllm_patcher.cli.running import complete, given, guarded
 from vllm_patcher.cli.shell import EXIT_OK
 from vllm_patcher.errors import NotInstalled, UnknownPatch
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("show")
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID", shell_complete=complete)
 @click.option("--diff", "only_diff", is_flag=True, help="Print only the diff.")
 @click.option("--for", "release", metavar="VERSION", help="Only the diff for VERSION.")
 @options(INSTALL, CATALOG, SHOW)
