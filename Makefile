@@ -75,7 +75,7 @@ build: $(READY)
 	"$(PY)" -m build
 
 docs: $(READY)
-	"$(PY)" -m mkdocs build --quiet --strict
+	"$(PY)" -m mkdocs build --strict
 
 clean:
 	rm -rf build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

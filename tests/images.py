@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from base64 import urlsafe_b64encode
 from contextlib import contextmanager
@@ -68,9 +69,14 @@ while true; do
 done
 container=$(BUILDAH from --pull=never "$1")
 shift
-trap 'BUILDAH rm "$container" >/dev/null' EXIT
-BUILDAH run --isolation chroot --user "$user" "$container" -- "$entrypoint" "$@"
+said=$(mktemp -d)
+chmod 777 "$said"
+trap 'BUILDAH rm "$container" >/dev/null; cat "$said"/*; rm -r "$said"' EXIT
+BUILDAH run --isolation chroot --volume "$said:/said" --user "$user" "$container" -- \\
+    SAYS "$entrypoint" "$@"
 """
+# buildah itself loses what a short command prints, once in a hundred times or so.
+SAYS = ("sh", "-c", 'exec "$@" >/said/out 2>&1', "")
 PIP = "[global]\nno-index = true\nfind-links = /opt/wheels\nroot-user-action = ignore\n"
 UV = 'no-index = true\nfind-links = ["/opt/wheels"]\n'
 
@@ -124,12 +130,19 @@ class Images:
     def run(self, image: str, *command: str, user: str = "", options: Sequence[str] = ()) -> str:
         """Run a command in a container of an image; return all that it printed."""
         container = self._must("from", "--pull=never", image).split()[-1]
+        said = Path(tempfile.mkdtemp(dir=self.folder))
+        said.chmod(0o777)
         try:
             as_user = ("--user", user) if user else ()
-            own = ("--isolation", "chroot", *as_user, *options)
-            return self._must("run", *own, container, "--", *command)
+            own = ("--isolation", "chroot", "--volume", f"{said}:/said", *as_user, *options)
+            done = self._buildah("run", *own, container, "--", *SAYS, *command)
+            assert (said / "out").exists(), f"{command} was not run:\n{done.stdout}"
+            text = (said / "out").read_text()
+            assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{text}"
+            return text
         finally:
             self._must("rm", container)
+            shutil.rmtree(said)
 
     def started_as(self, image: str) -> tuple[str, list[str]]:
         """Return the user and the entry point that an image names."""
@@ -142,7 +155,8 @@ class Images:
         store = ("--root", str(self.folder / self.driver), "--storage-driver", self.driver)
         own = (*store, "--runroot", str(self.folder / f"{self.driver}-run"))
         path = folder / "docker"
-        path.write_text(DOCKER.replace("BUILDAH", shlex.join(("buildah", *own))))
+        buildah = shlex.join(("buildah", *own))
+        path.write_text(DOCKER.replace("BUILDAH", buildah).replace("SAYS", shlex.join(SAYS)))
         path.chmod(0o755)
 
     def digest(self, image: str, instruction: str) -> str:

@@ -286,21 +286,26 @@ SLY = (
 )
 
 
-@pytest.mark.parametrize("sly", SLY)
 @pytest.mark.parametrize("name", ["command", "patches", "catalog", "python", "site-packages"])
-def test_nothing_in_an_input_is_run(runner: Runner, name: str, sly: str) -> None:
+def test_nothing_in_an_input_is_run(runner: Runner, name: str) -> None:
     mark = runner.root / "mark"
-    done = runner.step(RUN, **{name: sly.format(mark=mark)})
+    done = runner.step(RUN, **{name: "\n".join(SLY).format(mark=mark)})
     assert not mark.exists()
     assert done.code in {2, 3}, done.log
     assert {command[0] for command in done.commands} == {"error"}
 
 
-@pytest.mark.parametrize("sly", SLY[:4])
-def test_nothing_in_the_version_is_run(runner: Runner, sly: str) -> None:
+@pytest.mark.parametrize("word", ["--strict", "--help", "-"])
+def test_no_patch_is_taken_for_an_option(runner: Runner, word: str) -> None:
+    done = runner.step(RUN, patches=word)
+    assert done.code == 2
+    assert f"'{word}'" in done.log if word != "-" else "--id NAME" in done.log
+
+
+def test_nothing_in_the_version_is_run(runner: Runner) -> None:
     mark = runner.root / "mark"
     alone = Runner(root=runner.root, home=runner.home, env={"PIP_NO_INDEX": "1"})
-    done = alone.step(INSTALL, version=sly.format(mark=mark))
+    done = alone.step(INSTALL, version=" ".join(SLY).format(mark=mark))
     assert done.code != 0
     assert not mark.exists()
 
@@ -321,9 +326,9 @@ def test_the_whole_action(tmp_path: Path) -> None:
     (tmp_path / "temp").mkdir()
     home = installers.venv(tmp_path / "home").install()
     runner = Runner(root=tmp_path, home=home)
-    installed = runner.step(INSTALL)
-    assert installed.code == 0, installed.log
     for command in ("apply", "verify"):
+        installed = runner.step(INSTALL)
+        assert installed.code == 0, installed.log
         done = runner.step(RUN, command=command, patches=f"{FINISH}\n{LEAK}")
         assert (done.code, done.outputs["ok"]) == (0, "true"), done.log
     assert "vllm_patcher" not in {path.name for path in home.site.iterdir()}
@@ -374,11 +379,10 @@ def test_a_workflow_may_do_no_more_than_it_must(name: str) -> None:
 
 
 def test_the_matrix_is_what_is_supported() -> None:
-    from test_project import PYPROJECT
-
     matrix = workflow("test.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
     assert matrix == ["3.10", "3.11", "3.12", "3.13"]
-    assert PYPROJECT["project"]["requires-python"] == f">={matrix[0]}"
+    metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'requires-python = ">={matrix[0]}"\n' in metadata
 
 
 def test_the_workflow_uses_inputs_that_there_are() -> None:
@@ -397,4 +401,15 @@ def test_only_the_job_that_publishes_may() -> None:
     (last,) = jobs["publish"]["steps"][1:]
     assert last == {"uses": "pypa/gh-action-pypi-publish@release/v1"}
     # YAML 1.1 takes the key `on` for true.
-    assert dict(workflow("release.yml"))[True] == {"push": {"tags": ["v*"]}}  # type: ignore[call-overload]
+    assert workflow("release.yml").get(True) == {"push": {"tags": ["v*"]}}  # type: ignore[call-overload]
+
+
+def test_the_page_tells_of_the_inputs_and_outputs() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    table = page.partition("| input | meaning |")[2].partition("\n\n")[0]
+    told = set(re.findall(r"`([a-z-]+)[`:]", table)) - {"verify", "apply", "true"}
+    assert told == ACTION["inputs"].keys()
+    outputs = page.partition("The outputs are ")[2].partition(".\n")[0]
+    assert set(re.findall(r"`([a-z-]+)`", outputs)) - {"true", "false"} == ACTION["outputs"].keys()
+    example = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    assert example[1]["with"].keys() <= ACTION["inputs"].keys()

@@ -570,7 +570,10 @@ class TestHelp:
     @pytest.mark.parametrize(
         ("verb", "expected"),
         [
-            ("apply", "--dry-run --exact --no-config --id --skip-outside --kind --cve --allow-editable"),
+            (
+                "apply",
+                "--dry-run --exact --no-config --id --skip-outside --kind --cve --allow-editable",
+            ),
             ("verify", "--strict --probe --no-config --id --skip-outside --kind --cve"),
             ("revert", "--with-dependents --id --skip-outside"),
             ("show", "--diff --for"),

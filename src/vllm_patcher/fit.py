@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import diff, versions
+from . import diff, paths, versions
 from .catalog import Catalog
 from .errors import InvalidPatch, NotReleased, UnsafePath, VllmPatchError
 from .explain import NOT_COMPILING
@@ -83,7 +83,7 @@ def fits(
     of each release, and how many there are, and gives it out again. Raises NotReleased if there
     is no list of releases, UnknownPatch, InvalidPatch and InvalidCatalog.
     """
-    items = [_item(item, catalog) for item in patches]
+    items = [_item(item, catalog, skip_outside=skip_outside) for item in patches]
     every = index.releases()
     releases = [
         release for release in every if not among or versions.judge(release.version, among) == "in"
@@ -114,13 +114,18 @@ def plan_of(here: Survey) -> Plan:
     return plan_apply(here.situation, [item for item in here.asked.values() if item.id in needed])
 
 
-def _item(item: str | AdHoc, catalog: Catalog) -> str | AdHoc:
-    """Read a diff file, and see that a diff is one: what is wrong with it is so everywhere."""
+def _item(item: str | AdHoc, catalog: Catalog, *, skip_outside: bool) -> str | AdHoc:
+    """Read a diff file, and see that a diff is one: what is wrong with it is so everywhere.
+
+    So is what it has outside the package, whatever files there are inside.
+    """
     ids = [patch.id for patch in catalog.patches]
     if isinstance(item, str) and item not in ids:
         item = from_file(item, ids)
     if isinstance(item, AdHoc):
-        diff.parse(item.text, name=item.where or item.id)
+        name = item.where or item.id
+        parsed = diff.parse(item.text, name=name)
+        paths.resolve(parsed, name=name, exists=lambda _: True, skip_outside=skip_outside)
     return item
 
 

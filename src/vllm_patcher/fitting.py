@@ -106,7 +106,11 @@ def document(found: Sequence[Fit]) -> dict[str, Any]:
 def proof_text(proofs: Sequence[Proof], *, style: Style = plain) -> Iterator[str]:
     """Yield a line a patch: whether it is proven, and on how many releases."""
     for proof in proofs:
-        word = style("not proven", "red") if proof.faults else style("proven", "green")
+        faults = f"not proven ({len(proof.faults)} faults)"
+        if proof.faults:
+            yield f"{dotted(proof.id, _PROOF_WIDTH)} {style(faults, 'red')}"
+            continue
+        word = style("proven", "green")
         shown = sum(one.shown for one in proof.tried)
         lacking = len(proof.changes) - shown
         probe = f", {lacking} without a probe that shows it" if lacking else ""

@@ -23,18 +23,27 @@ _PLAIN = "install vllm with pip or uv, so that it is a plain folder"
 
 
 class Install(Value):
-    """One vLLM on disk."""
+    """One vLLM on disk.
 
-    package: str  # the vllm folder: absolute, lexical, links not resolved
-    version: str  # as written; "" if nothing says
-    version_source: str  # the file that says so, relative to the package's parent
-    name: str  # of the distribution; "" if there is none
-    dist_info: str | None  # absolute
-    python: str | None  # the interpreter it belongs to, if that is known and can run
-    found_by: str  # in words, such as "VIRTUAL_ENV" or "--python /opt/venv"
-    editable: str  # why it counts as an editable install; "" if it does not
-    others: tuple[str, ...]  # other copies that were seen, one line each
-    notes: tuple[str, ...]  # what a user should know of how it was found, one line each
+    ``package`` is the folder `vllm`: absolute, lexical, links not resolved. ``version`` is as it
+    is written, "" if nothing says it, and ``version_source`` the file that does, relative to the
+    package's parent. ``name`` is the distribution's, "" if there is none, and ``dist_info`` its
+    absolute folder. ``python`` is the interpreter it belongs to, if that is known and can run.
+    ``found_by`` says how it was found, such as "VIRTUAL_ENV" or "--python /opt/venv"; ``editable``
+    why it counts as an editable install, "" if it does not. ``others`` are other copies that were
+    seen, ``notes`` what a user should know of how it was found, one line each.
+    """
+
+    package: str
+    version: str
+    version_source: str
+    name: str
+    dist_info: str | None
+    python: str | None
+    found_by: str
+    editable: str
+    others: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def find(

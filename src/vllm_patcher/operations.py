@@ -63,7 +63,10 @@ def locate(request: Request = _DEFAULT, *, to_patch: bool = False) -> Install:
 
 
 def preview(request: Request = _DEFAULT, *, exact: bool = False) -> Report:
-    """Say what ``apply`` would do, and raise what it would raise; nothing can be written."""
+    """Say what ``apply`` would do, and raise what it would raise; nothing can be written.
+
+    The report's edits are those that would be made. ``exact`` is as for ``apply``.
+    """
     here = survey(locate(request, to_patch=True), request)
     plan = _plan_to_apply(here, request, exact=exact or request.exact)
     return report_on("preview", here, plan, findings=plan.findings)

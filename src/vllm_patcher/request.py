@@ -33,9 +33,10 @@ class Request(Value):
     all default patches of the catalog. ``catalogs`` are folders, ``builtin`` adds the built-in
     one. ``kinds`` and ``cves`` choose among the catalog's patches. ``python`` (an interpreter or
     the folder of an environment) or ``site_packages`` says which vLLM; ``assume_version`` says
-    which version it is to be taken for. ``revisions`` pins patches of a catalog: id to the SHA-256
-    (hex) of the diff that must be meant. ``strict`` and ``exact`` are for `verify` and `apply`;
-    ``policy`` is what the request was read from, for messages.
+    which version it is to be taken for. ``allow_editable`` lets a source tree be patched, and
+    ``skip_outside`` leaves out what a diff changes outside the package. ``revisions`` pins patches
+    of a catalog: id to the SHA-256 (hex) of the diff that must be meant. ``strict`` and ``exact``
+    are for `verify` and `apply`; ``policy`` is what the request was read from, for messages.
     """
 
     patches: tuple[str | AdHoc, ...] = ()

@@ -30,7 +30,7 @@ def github(report: Report, *, failed: bool, hint: Hint = as_it_is) -> Iterator[s
 
     ``failed`` says that the verb answers no; the failures of the report are the reasons.
     """
-    for line in warnings(report) if report.verb != "status" else ():
+    for line in warnings(report):
         yield _command("warning", line)
     for failure in report.failures if failed else ():
         yield from _failure(report, failure, hint)

@@ -82,7 +82,7 @@ def each(
                 return EXIT_FAILED if failed else EXIT_OK
             _print_notes(output, result)
             if call.options.github or call.options.markdown:
-                _print_for_ci(call, output, result, failed=failed)
+                _print_for_ci(call, output, result, failed=failed, hint=hint)
                 return EXIT_FAILED if failed else EXIT_OK
             if text:
                 _print_text(output, result)
@@ -125,13 +125,15 @@ def _print_text(output: Output, result: Report) -> None:
             output.warning(warning)
 
 
-def _print_for_ci(call: Call, output: Output, result: Report, *, failed: bool) -> None:
+def _print_for_ci(
+    call: Call, output: Output, result: Report, *, failed: bool, hint: Callable[[str], str]
+) -> None:
     from vllm_patcher import workflow
 
     if call.options.github:
-        output.commands(workflow.github(result, failed=failed, hint=call.hint))
+        output.commands(workflow.github(result, failed=failed, hint=hint))
     else:
-        output.lines(workflow.markdown(result, failed=failed, hint=call.hint))
+        output.lines(workflow.markdown(result, failed=failed, hint=hint))
 
 
 def guarded(call: Call, output: Output, one: Callable[[Request], int]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, DIFFS, Common, options
+from vllm_patcher.cli.options import CATALOG, DIFFS, Common, options, show
 from vllm_patcher.cli.running import PATCHES, given, guarded
 from vllm_patcher.cli.shell import EXIT_OK, EXIT_REFUSED
 
@@ -20,24 +20,6 @@ if TYPE_CHECKING:
     from vllm_patcher.releases.index import Index
     from vllm_patcher.request import Request
 
-SHOW = (
-    click.option(
-        "--format",
-        "format_",
-        type=click.Choice(["text", "json", "markdown"]),
-        default="text",
-        help="How to print the verdicts.",
-    ),
-    click.option("--json", "json_", is_flag=True, help="The same as --format json."),
-    click.option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        help="Colour the text.  [NO_COLOR, FORCE_COLOR]",
-    ),
-    click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only."),
-)
-
 
 @click.command("fit")
 @PATCHES
@@ -45,7 +27,7 @@ SHOW = (
 @click.option("--index-url", metavar="URL", help="Index to ask.  [PIP_INDEX_URL, UV_INDEX_URL]")
 @click.option("--check", is_flag=True, help="Prove a whole catalog: ranges, probes and lock.")
 @click.option("--lock", is_flag=True, help="Prove it, and write its lock.json.")
-@options(DIFFS, CATALOG, SHOW)
+@options(DIFFS, CATALOG, show("text", "json", "markdown"))
 def command(
     patches: tuple[str, ...],
     *,
