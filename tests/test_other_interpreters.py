@@ -397,10 +397,12 @@ def work(tool: Sequence[str | Path], made: Environment, env: Mapping[str, str]) 
         where = ran([*tool, "where", "--json", *at], env=shell)
         assert where.code == 0, where.err
         assert where.json["install"]["found_by"] == found_by
-        assert ran([*tool, "verify", *ALL, *at], env=shell).code == 1
-        assert ran([*tool, "apply", *ALL, *at], env=shell).code == 0
+        # The wheel has the whole catalog, the stand-in the file of two of its patches.
+        named = (*ALL, FINISH, LEAK, MEND)
+        assert ran([*tool, "verify", *named, *at], env=shell).code == 1
+        assert ran([*tool, "apply", *named, *at], env=shell).code == 0
         assert is_mended(made)
-        verified = ran([*tool, "verify", "--probe", "--json", *ALL, *at], env=shell)
+        verified = ran([*tool, "verify", "--probe", "--json", *named, *at], env=shell)
         assert states(verified) == {**FIXED, MEND: "applied"}
         assert ran([*tool, "revert", *at], env=shell).code == 0
         assert not is_mended(made)
