@@ -217,14 +217,24 @@ def test_signals_reach_the_server(start: Start, number: signal.Signals) -> None:
     start.tool("apply")
     command = [str(ENTRYPOINT), sys.executable, "-c", WAITS, str(int(number))]
     with subprocess.Popen(
-        command, env=start.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command,
+        env=start.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        # The server is the process that was started: there is no shell between.
-        assert process.stdout.readline() == f"{process.pid}\n"
-        process.send_signal(number)
-        assert process.stdout.readline() == f"got {int(number)}\n"
-        assert process.wait() == 3
+        try:
+            # The server is the process that was started: there is no shell between.
+            assert process.stdout.readline() == f"{process.pid}\n"
+            process.send_signal(number)
+            assert process.stdout.readline() == f"got {int(number)}\n"
+            assert process.wait() == 3
+        finally:
+            # A shell that is between would wait for a server that nobody ends.
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash --posix"])
