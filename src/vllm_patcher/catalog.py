@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_patcher.values import Value
 
@@ -39,9 +39,10 @@ SCHEMA = 1
 
 _HEX = frozenset("0123456789abcdef")
 _DIGITS = 64  # of a sha256 in hex
+_SIDES = frozenset({"before", "after"})
 
 
-class Change(Value):
+class Change(NamedTuple):
     """What a patch does to one file of one release: hex sha256 of both sides, None if absent."""
 
     before: str | None
@@ -260,12 +261,14 @@ def _locked(document: object, ids: set[str]) -> dict[str, dict[str, dict[str, Ch
     if type(document["schema"]) is not int or document["schema"] != SCHEMA:
         raise _wrong(f"schema must be {SCHEMA}, the only one this version knows")
     locked: dict[str, dict[str, dict[str, Change]]] = {}
+    # The same files and digests come again with every release.
+    known: set[str] = set()
     for name, releases in _object(document["patches"], "patches").items():
         if name not in ids:
             raise _wrong(f"patch {name!r} is not in the manifest; generate the lock again")
         locked[name] = {
             release: {
-                path: _change(change, f"{name} {release} {path}", path)
+                path: _change(change, (name, release, path), known)
                 for path, change in _object(files, f"{name} {release}").items()
             }
             for release, files in _object(releases, name).items()
@@ -279,21 +282,28 @@ def _object(value: object, where: str) -> dict[str, object]:
     return value
 
 
-def _change(value: object, where: str, path: str) -> Change:
-    if not manifest.is_plain(path):
-        raise _wrong(f"{where}: the path must be relative to the package and stay inside it")
-    sides = _object(value, where)
-    if sides.keys() != {"before", "after"}:
-        raise _wrong(f"{where}: must have before and after, and nothing else")
-    return Change(before=_digest(sides["before"], where), after=_digest(sides["after"], where))
+def _change(value: object, where: tuple[str, str, str], known: set[str]) -> Change:
+    path = where[-1]
+    if path not in known:
+        if not manifest.is_plain(path):
+            what = "the path must be relative to the package and stay inside it"
+            raise _wrong(f"{' '.join(where)}: {what}")
+        known.add(path)
+    if not isinstance(value, dict):
+        raise _wrong(f"{' '.join(where)}: must be an object")
+    if value.keys() != _SIDES:
+        raise _wrong(f"{' '.join(where)}: must have before and after, and nothing else")
+    before, after = value["before"], value["after"]
+    for digest in (before, after):
+        if digest is not None and not (isinstance(digest, str) and digest in known):
+            known.add(_digest(digest, where))
+    return Change(before, after)
 
 
-def _digest(value: object, where: str) -> str | None:
-    if value is None or (
-        isinstance(value, str) and len(value) == _DIGITS and _HEX.issuperset(value)
-    ):
+def _digest(value: object, where: tuple[str, str, str]) -> str:
+    if isinstance(value, str) and len(value) == _DIGITS and _HEX.issuperset(value):
         return value
-    raise _wrong(f"{where}: must be 64 hex digits in lower case, or null")
+    raise _wrong(f"{' '.join(where)}: must be 64 hex digits in lower case, or null")
 
 
 def _wrong(fact: str) -> InvalidCatalog:
