@@ -146,9 +146,15 @@ def _texts(path: str, table: Mapping[str, object], key: str) -> list[str]:
 def _revisions(path: str, value: object) -> dict[str, str]:
     pins = value if isinstance(value, dict) else {"": ""}
     for name, digest in pins.items():
-        if not isinstance(digest, str) or len(digest) != _SHA256_DIGITS:
-            raise _wrong(path, f"revisions.{name} must be the sha256 of a diff, 64 hex digits")
+        if not isinstance(digest, str) or not _is_digest(digest):
+            raise _wrong(
+                path, f"revisions.{name} must be the sha256 of a diff, 64 hex digits in lower case"
+            )
     return pins
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == _SHA256_DIGITS and set(text) <= set("0123456789abcdef")
 
 
 def _wrong(path: str, fact: str) -> InvalidConfig:

@@ -17,6 +17,9 @@ from .fit import FITTING, look_at, plan_of, verdict_of
 from .plan import plan_apply
 from .releases.index import side_by_side
 from .releases.scratch import laid_out
+from .request import Request
+from .states import APPLIED, NOT_APPLIED, UPSTREAM
+from .survey import survey
 from .values import Value
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from .releases.index import Index, Release
     from .releases.wheel import Wheel
     from .stack import Tree
+    from .states import Reason
 
 _ALL = ">=0"
 
@@ -46,15 +50,22 @@ class Tried(Value):
 
 
 class Proof(Value):
-    """One patch on all releases, the oldest first."""
+    """One patch on all releases, the oldest first.
+
+    ``unused`` are specifiers of variants that no release is in.
+    """
 
     id: str
     tried: tuple[Tried, ...]
+    unused: tuple[str, ...] = ()
 
     @property
     def faults(self) -> list[str]:
         """All that is not right, one line each."""
-        return [f"{self.id}: vLLM {one.release}: {why}" for one in self.tried for why in one.faults]
+        unused = [f"{self.id}: no release is in {specifier}" for specifier in self.unused]
+        return unused + [
+            f"{self.id}: vLLM {one.release}: {why}" for one in self.tried for why in one.faults
+        ]
 
     @property
     def changes(self) -> dict[str, Mapping[str, Change]]:
@@ -84,7 +95,15 @@ def prove(
 
     rows = list(progress(side_by_side(look, releases), len(releases)))
     columns = zip(*rows, strict=True)
-    return [Proof(id=patch.id, tried=tried) for patch, tried in zip(patches, columns, strict=True)]
+    return [
+        Proof(id=patch.id, tried=tried, unused=_unused(patch, releases))
+        for patch, tried in zip(patches, columns, strict=True)
+    ]
+
+
+def _unused(patch: Patch, releases: Sequence[Release]) -> tuple[str, ...]:
+    used = {choose(patch, release.version) for release in releases}
+    return tuple(variant.vllm for variant in patch.variants if variant not in used)
 
 
 _Result = tuple[list[str], "Mapping[str, Change]", bool]
@@ -109,18 +128,43 @@ class _Prover:
             yield from (_unread(error) for _ in patches)
             return
         with opened as wheel:
+            together = self._together(release, wheel, patches)
             for patch in patches:
                 try:
-                    yield self._one(patch, release, wheel)
+                    faults, changes, shown = self._one(patch, release, wheel)
                 except VllmPatchError as error:
                     yield _unread(error)
+                else:
+                    # What can't go in by itself need not be told that it can't with others.
+                    yield faults or together.get(patch.id, []), changes, shown
+
+    def _together(
+        self, release: Release, wheel: Wheel, patches: Sequence[Patch]
+    ) -> dict[str, list[str]]:
+        """Say what keeps `apply` without names from bringing in all that a release gets."""
+        names = [one.id for one in patches if one.default and choose(one, release.version)]
+        if len(names) < 2:  # noqa: PLR2004 - one alone is looked at for itself
+            return {}
+        try:
+            here = survey(wheel.install, Request(patches=tuple(names)), wheel.tree, self._catalog)
+            plan = plan_of(here)
+        except VllmPatchError:
+            return {}
+        faults = {
+            finding.id: [f"with all others: {finding.state}: {_words(finding.reasons)}"]
+            for finding in plan.findings
+            if finding.id in names and finding.state not in (NOT_APPLIED, UPSTREAM, APPLIED)
+        }
+        if plan.refusals and not faults:
+            faults[names[-1]] = [f"with all others: {_words(plan.refusals)}"]
+        return faults
 
     def _one(self, patch: Patch, release: Release, wheel: Wheel) -> _Result:
         if choose(patch, release.version) is not None:
             return self._inside(patch, release, wheel)
-        if versions.judge(release.version, patch.affects) == "out":
-            return self._outside(patch, wheel), {}, False
-        return [], {}, False
+        standing = versions.judge(release.version, patch.affects)
+        where = f"outside {patch.affects}" if standing == "out" else "where no variant is for it"
+        return self._outside(patch, wheel, where), {}, False
 
     def _inside(self, patch: Patch, release: Release, wheel: Wheel) -> _Result:
         here = look_at(wheel, patch.id, self._catalog)
@@ -160,8 +204,8 @@ class _Prover:
                     if other.record.digest(name) != usual.record.digest(name):
                         yield f"{name} is not the same in {usual.file.name} and {file.name}"
 
-    def _outside(self, patch: Patch, wheel: Wheel) -> list[str]:
-        """Where the fault is not, the patch must not fit, unless its probe says it is not there."""
+    def _outside(self, patch: Patch, wheel: Wheel, where: str) -> list[str]:
+        """Where it is not brought in it must not fit, unless its probe says there is no fault."""
         for variant in patch.variants:
             try:
                 here = look_at(wheel, patch.id, self._with(_widened(patch, variant)))
@@ -174,7 +218,7 @@ class _Prover:
                 files = {**self._reads(patch, wheel), **here.situation.current}
                 answer = self._probe(patch, files)
             if not answer.startswith(probes.ABSENT):
-                return [f"{variant.diff} fits outside {patch.affects}, and its probe says {answer}"]
+                return [f"{variant.diff} fits {where}, and its probe says {answer}"]
         return []
 
     def _with(self, changed: Patch) -> Catalog:
@@ -197,6 +241,10 @@ class _Prover:
 def _widened(patch: Patch, variant: Variant) -> Patch:
     """The patch as if it were for every release, with this diff."""
     return patch.replaced(affects=_ALL, variants=(variant.replaced(vllm=_ALL),))
+
+
+def _words(reasons: Sequence[Reason]) -> str:
+    return "; ".join(reason.text for reason in reasons)
 
 
 def _unread(error: VllmPatchError) -> _Result:

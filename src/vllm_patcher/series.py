@@ -180,9 +180,11 @@ class Series:
             if name not in to_be_in and self._states.get(name) not in SATISFYING
         ]
         out = {patch.id for patch in self.out}
+        # One that another patch does under its own name is in as well.
+        done = [name for name, state in self._states.items() if state == APPLIED]
         reasons += [
             Reason(what=f"conflicts with {name}, which is in")
-            for name in dict.fromkeys([*self._there, *(patch.id for patch in self.goal)])
+            for name in dict.fromkeys([*self._there, *(patch.id for patch in self.goal), *done])
             if name in asked.conflicts and name not in out
         ]
         return reasons

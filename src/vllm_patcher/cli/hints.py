@@ -19,6 +19,7 @@ _PROGRAM = "vllm-patch"
 #: The library's word for "this command again"; what it adds says which install is meant.
 _AGAIN = ("apply --python ", "apply --site-packages ", "apply --allow-editable ")
 _USES_INSTALL = frozenset({"apply", "verify", "revert", "status", "diff", "where"})
+_OBEYS = frozenset({"apply", "verify"})
 _USES_NO_CATALOG = frozenset({"where"})
 
 
@@ -26,7 +27,7 @@ class Call(Value):
     """The command line at hand.
 
     ``flags`` are the options that only this verb has; ``python`` is the one of the installs that
-    is being worked on.
+    is being worked on. ``obeyed`` are the options that name the catalogs of the configuration.
     """
 
     verb: str
@@ -34,6 +35,7 @@ class Call(Value):
     patches: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     python: str | None = None
+    obeyed: tuple[str, ...] = ()
 
     def hint(self, hint: str) -> str:
         """Make a hint of the library one that can be pasted here."""
@@ -47,7 +49,7 @@ class Call(Value):
                 self.verb, again, self._chosen(), self._catalogs(), self._assumed(), rest=rest
             )
         words = [*self.patches, *self._chosen()] if command == "apply" else rest.split()
-        catalogs = () if verb in _USES_NO_CATALOG else self._catalogs()
+        catalogs = () if verb in _USES_NO_CATALOG else (*self._catalogs(), *self._obeyed(verb))
         install = self._install() if verb in _USES_INSTALL else ()
         editable = ["--allow-editable"] * (self.options.allow_editable and verb == "apply")
         return _joined(verb, words, catalogs, install, editable)
@@ -67,6 +69,10 @@ class Call(Value):
             yield from ("--catalog", folder)
         if self.options.no_builtin:
             yield "--no-builtin"
+
+    def _obeyed(self, verb: str) -> tuple[str, ...]:
+        """Only some verbs read the configuration; the others have to be told what it says."""
+        return () if verb in _OBEYS else self.obeyed
 
     def _install(self) -> Iterator[str]:
         if self.python is not None:

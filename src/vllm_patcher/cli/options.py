@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -142,7 +143,7 @@ class Common(Value):
     cves: tuple[str, ...] = ()
     name: str | None = None
     skip_outside: bool = False
-    obey: bool = False
+    obey: bool | None = None
 
     @property
     def markdown(self) -> bool:
@@ -205,13 +206,18 @@ class Common(Value):
         """What the project wants, unless the command line says what is wanted."""
         from vllm_patcher import config
 
-        if not self.obey or patches or self.kinds or self.cves:
+        if self.obey is None:
             return config.Config()
-        try:
-            folder = os.getcwd()
-        except OSError:  # it is gone
-            folder = ""
-        return config.read(folder, os.environ)
+        environ, folder = dict(os.environ), ""
+        chosen = patches or self.kinds or self.cves
+        if chosen or not self.obey:
+            # The file says nothing then; how strict to be is still said by the environment.
+            environ.pop(config.VARIABLE, None)
+        else:
+            with suppress(OSError):  # it is gone
+                folder = os.getcwd()
+        found = config.read(folder, environ)
+        return found.replaced(patches=()) if chosen else found
 
 
 def _items(patches: tuple[str, ...], name: str | None) -> tuple[str | AdHoc, ...]:

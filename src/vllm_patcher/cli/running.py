@@ -38,9 +38,12 @@ def complete(
     from vllm_patcher import catalog
     from vllm_patcher.errors import VllmPatchError
 
-    given = [folder for folder in context.params.get("catalogs") or () if folder]
+    from .options import Common
+
+    builtin = not context.params.get("no_builtin")
+    named = Common(catalogs=tuple(context.params.get("catalogs") or ())).catalog_folders()
     try:
-        patches = catalog.load_all(given, builtin=True, locked=False).patches
+        patches = catalog.load_all(named, builtin=builtin, locked=False).patches
     except VllmPatchError:
         patches = ()
     ids = [patch for patch in patches if patch.id.startswith(incomplete)]
@@ -73,7 +76,7 @@ def each(
         changed = changed or result.wrote
         rendered = _rendered(result, backwards=diff == "backwards") if diff else None
         failed = call.verb == "verify" and not result.ok
-        hint = call.replaced(python=request.python).hint
+        hint = _on(call, request).hint
         with _told_to_the_end(wrote=result.wrote):
             if output.json:
                 from vllm_patcher import document
@@ -148,11 +151,23 @@ def guarded(call: Call, output: Output, one: Callable[[Request], int]) -> int:
         try:
             code = one(request)
         except VllmPatchError as error:
-            code = _print_error(call.replaced(python=request.python), output, error)
+            code = _print_error(_on(call, request), output, error)
         except OSError as error:
             code = _print_error(call, output, _from_system(error))
         worst = max(worst, code)
     return worst
+
+
+def _on(call: Call, request: Request) -> Call:
+    """The command line as far as it is about one install, with what the configuration says."""
+    obeyed: list[str] = []
+    if request.policy:
+        if not call.options.catalog_folders():
+            for folder in request.catalogs:
+                obeyed += ["--catalog", folder]
+        if not request.builtin and not call.options.no_builtin:
+            obeyed.append("--no-builtin")
+    return call.replaced(python=request.python, obeyed=tuple(obeyed))
 
 
 def _print_error(call: Call, output: Output, error: VllmPatchError) -> int:

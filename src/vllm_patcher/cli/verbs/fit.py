@@ -61,7 +61,7 @@ def command(
         loaded = catalog.load_all(request.catalogs, builtin=request.builtin, locked=not lock)
         index = Index(Cache.of_user(), url=index_url)
         if check or lock:
-            return _prove(call, loaded, request, index, write=lock)
+            return _prove(call, loaded, request, index, write=lock, index_url=index_url)
         return _fit(output, loaded, request, index, among, markdown=call.options.markdown)
 
     return output.ending(guarded(call, output, one))
@@ -96,19 +96,30 @@ def _fit(
     return EXIT_OK
 
 
-def _prove(call: Call, catalog: Catalog, request: Request, index: Index, *, write: bool) -> int:
+def _prove(
+    call: Call,
+    catalog: Catalog,
+    request: Request,
+    index: Index,
+    *,
+    write: bool,
+    index_url: str | None,
+) -> int:
     """Prove the catalogs that are named, or else the built-in one."""
     from vllm_patcher import fitting, lockfile, proof
     from vllm_patcher.errors import InvalidCatalog
+    from vllm_patcher.request import pasted
 
     output = call.options.output()
+    # A password is not repeated.
+    asked = ("--index-url", index_url) if index_url and "@" not in index_url else ()
     builtin = catalog.folders[:1] if request.builtin else ()
     folders = [folder for folder in catalog.folders if folder not in builtin] or list(builtin)
     chosen = [patch for patch in catalog.patches if patch.folder in folders]
     proofs = proof.prove(chosen, catalog=catalog, index=index, progress=_progress(output))
     _print_notes(output, index)
     faults = [fault for one in proofs for fault in one.faults]
-    hint = None if faults else "vllm-patch fit --lock"
+    hint = None if faults else pasted("vllm-patch", "fit", "--lock", *asked)
     for folder in folders:
         own = {patch.id for patch in chosen if patch.folder == folder}
         text = lockfile.text({one.id: one.changes for one in proofs if one.id in own})
