@@ -261,6 +261,7 @@ def loaded(name: str) -> Any:
     return yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_manifest_is_one_that_kubernetes_takes() -> None:
     """By the schemas of its API; strictly, so that a key it does not know is an error."""
     validator: Any = pytest.importorskip("kubernetes_validate")
@@ -281,6 +282,7 @@ def test_the_manifest_is_one_that_kubernetes_takes() -> None:
         validator.validate(manifest, validator.latest_version(), strict=True)
 
 
+@pytest.mark.slow
 def test_the_workflow_is_one_that_github_takes() -> None:
     pytest.importorskip("check_jsonschema")
     command = ["-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]

@@ -1,12 +1,14 @@
-"""Probe: does a streamed tool call that is cut off before it could be parsed raise IndexError?
+"""Probe: does a streamed tool call that its parser has not fully tracked end in IndexError?
 
     PYTHON -I -B probe.py PACKAGE_DIR
 
 Exits 0 if the fault is absent, 1 if it is present, 77 if that can't be told here, and says
 why in one line. The statements that close a choice of a streamed chat completion with what is
 left of its tool call are cut out of the installed server by its syntax tree, with the methods
-they call, and run as they are; neither vllm nor pydantic is imported. A call that the parser
-knows must still get the rest of its arguments, and a plain text must stay as it is.
+they call, and run as they are; neither vllm nor pydantic is imported. The call is one that was
+cut off before it was parsed, or one that the parser has recorded without what was streamed of
+it. A call of which both are known must still get the rest of its arguments, and a plain
+text must stay as it is.
 """
 
 from __future__ import annotations
@@ -44,10 +46,8 @@ class _FunctionCall(_Message):
 def probe(package: str) -> str:
     """Tell what goes wrong in the vLLM in the folder PACKAGE, or nothing."""
     close = _load(package)
-    parser = SimpleNamespace(
-        prev_tool_call_arr=[{"name": "weather", "arguments": {"city": "Paris"}}],
-        streamed_args_for_tool=['{"city": "Par'],
-    )
+    call = {"name": "weather", "arguments": {"city": "Paris"}}
+    parser = _parser([call], ['{"city": "Par'])
     try:
         closed = _arguments(close(parser, _call(""), "stop"))
         text = close(None, _Message(content="Paris", tool_calls=[]), "stop")
@@ -55,17 +55,26 @@ def probe(package: str) -> str:
         raise CantTellError(f"a whole tool call or a text fails as well: {error!r}") from error
     if closed != (0, 'is"}') or text.content != "Paris":
         raise CantTellError(f"a whole tool call ends with {closed}, in a way not known here")
-    for streamed in ([], [""]):
-        parser = SimpleNamespace(prev_tool_call_arr=[], streamed_args_for_tool=streamed)
+    untracked = "recorded without what was streamed of it"
+    for recorded, streamed, which in (
+        ([], [], "cut off before it is parsed"),
+        ([], [""], "cut off before it is parsed"),
+        ([call], [], untracked),
+        ([call, call], ['{"city": "Paris"}'], untracked),
+    ):
         try:
-            cut = _arguments(close(parser, _call('{"ci'), "length"))
+            end = _arguments(close(_parser(recorded, streamed), _call('{"ci'), "length"))
         except IndexError as error:
-            return f"IndexError: {error}"
+            return f"IndexError: {error} at the end of a streamed tool call {which}"
         except Exception as error:
-            raise CantTellError(f"a call that is cut off raises {error!r}") from error
-        if cut != (0, '{"ci'):
-            raise CantTellError(f"a call that is cut off ends with {cut}, which is not known here")
+            raise CantTellError(f"a call {which} raises {error!r}") from error
+        if end != (0, '{"ci'):
+            raise CantTellError(f"a call {which} ends with {end}, which is not known here")
     return ""
+
+
+def _parser(recorded: list[Any], streamed: list[str]) -> Any:
+    return SimpleNamespace(prev_tool_call_arr=recorded, streamed_args_for_tool=streamed)
 
 
 def _call(arguments: str) -> _Message:
@@ -155,9 +164,9 @@ def main(arguments: list[str]) -> int:
         print(f"can't tell: {error}")
         return CANT_TELL
     if fault:
-        print(f"fault present: {fault} when a streamed tool call is cut off before it is parsed")
+        print(f"fault present: {fault}")
         return PRESENT
-    print("fault absent: a streamed tool call that is cut off ends with what was streamed of it")
+    print("fault absent: a streamed tool call that is not tracked ends with what was streamed")
     return ABSENT
 
 

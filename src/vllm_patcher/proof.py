@@ -63,9 +63,11 @@ class Proof(Value):
     def faults(self) -> list[str]:
         """All that is not right, one line each."""
         unused = [f"{self.id}: no release is in {specifier}" for specifier in self.unused]
-        return unused + [
-            f"{self.id}: vLLM {one.release}: {why}" for one in self.tried for why in one.faults
-        ]
+        found: dict[str, list[str]] = {}
+        for one in self.tried:
+            for why in one.faults:
+                found.setdefault(why, []).append(one.release)
+        return unused + [f"{self.id}: vLLM {_some(where)}: {why}" for why, where in found.items()]
 
     @property
     def changes(self) -> dict[str, Mapping[str, Change]]:
@@ -99,6 +101,12 @@ def prove(
         Proof(id=patch.id, tried=tried, unused=_unused(patch, releases))
         for patch, tried in zip(patches, columns, strict=True)
     ]
+
+
+def _some(releases: Sequence[str]) -> str:
+    if len(releases) == 1:
+        return releases[0]
+    return f"{releases[0]} to {releases[-1]} ({len(releases)} releases)"
 
 
 def _unused(patch: Patch, releases: Sequence[Release]) -> tuple[str, ...]:
