@@ -36,6 +36,8 @@ def test_verbs_options_and_ids() -> None:
 def test_ids_of_a_catalog_that_is_named(tmp_path: Path) -> None:
     folder = str(write_catalog(tmp_path, entry("one", patch(a05="50"))))
     assert completed("vllm-patch", "apply", "--catalog", folder, "on") == ["one"]
+    assert completed("vllm-patch", "apply", "on", env={"VLLM_PATCH_CATALOG": folder}) == ["one"]
+    assert completed("vllm-patch", "apply", "--no-builtin", "lora") == ["lora"]
     # What can't be read completes nothing, and says nothing either.
     assert completed("vllm-patch", "apply", "--catalog", str(tmp_path / "no"), "on") == ["on"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scenes import FILES, Scene, changed, entry, make_scene, patch
+from scenes import FILES, Scene, changed, entry, make_scene, patch, run
 from vllm_patcher import config
 from vllm_patcher.config import Config
 from vllm_patcher.errors import InvalidConfig
@@ -120,6 +120,36 @@ def test_no_folder_above_is_looked_into(here: Scene, monkeypatch: pytest.MonkeyP
     assert here.run("status", "--no-builtin").code == 0
 
 
+def test_without_the_file_the_environment_still_says_how_strict(
+    here: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(here, f"{OWN}strict = true\n")
+    source = here.package / "a.py"
+    source.write_bytes(b"new = 0\n" + source.read_bytes())
+    options = ("--no-builtin", "--catalog", "own")
+    assert here.run("apply", *options).code == 0
+    assert here.run("verify", "one", *options).code == 0
+    assert here.run("verify", "--no-config", *options).code == 0
+    monkeypatch.setenv("VLLM_PATCH_STRICT", "1")
+    assert here.run("verify", "one", *options).code == 1
+    assert here.run("verify", "--no-config", *options).code == 1
+
+
+def test_hints_name_the_catalogs_of_the_file(here: Scene) -> None:
+    """Other verbs don't read it, so what is pasted has to say what it says."""
+    say(here, f'{OWN}patches = ["one"]\n')
+    source = here.package / "a.py"
+    before = source.read_bytes()
+    source.write_bytes(before.replace(b"a04", b"a44").replace(b"a06", b"a66"))
+    here.info.joinpath("RECORD").unlink()
+    hint = here.run("verify").err.splitlines()[-1].removeprefix("hint: vllm-patch ")
+    assert hint == f"show one --catalog {here.root / 'own'} --no-builtin"
+    assert run(*hint.split()).code == 0
+    # `apply` reads it itself.
+    source.write_bytes(before)
+    assert here.run("verify").err.splitlines()[-1].startswith("hint: vllm-patch apply --site")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_file_of_another_user_is_not_obeyed(here: Scene) -> None:
     path = say(here, OWN)
@@ -141,6 +171,7 @@ def test_a_file_of_another_user_is_not_obeyed(here: Scene) -> None:
         ("strict = 1", "strict must be true or false"),
         ("revisions = 'x'", "must be the sha256 of a diff"),
         ("revisions = {one = 'x'}", "revisions.one must be the sha256 of a diff"),
+        (f"revisions = {{one = '{'G' * 64}'}}", "64 hex digits in lower case"),
         ("=", "is not TOML"),
     ],
 )

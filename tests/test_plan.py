@@ -770,6 +770,20 @@ class TestBlocked:
         assert [f.state for f in plan.findings] == [NOT_APPLIED if not on else APPLIED, BLOCKED]
         assert "conflicts with p, which is in" in words(plan)
 
+    def test_a_conflicting_patch_that_another_does(self) -> None:
+        """It is in under another name, and so it stands in the way as well."""
+        one = changing("one", BASE, a=edited(A, l5="x"))
+        again = known("again", one.text)
+        other = changing("other", BASE, b=edited(B, l5="y"))
+        asked = {
+            "one": Asked(id="one", candidates=(one,), named=True),
+            "other": Asked(id="other", candidates=(other,), named=True, conflicts=("one",)),
+        }
+        here = World(released=BASE, catalog=[again, one, other], asked=asked)
+        here.apply("again")
+        plan = here.plan("one", "other")
+        assert [finding.state for finding in plan.findings] == [APPLIED, BLOCKED]
+
     def test_a_conflicting_patch_that_is_not_asked_about(self) -> None:
         here = world(P, Q, on=(Q,))
         here.asked["p"] = here.ask("p").replaced(conflicts=("q",))

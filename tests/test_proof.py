@@ -334,6 +334,49 @@ class TestWhatIsWrong:
         (found,) = faults(proven)
         assert found.startswith(f"fix: vLLM 0.8.0: vllm-0.8.0-{ARM}.whl can't be read")
 
+    def test_default_patches_that_can_not_go_in_together(
+        self, index: PackageIndex, folder: Path
+    ) -> None:
+        index.add("0.8.0", {"a.py": A})
+        both = [
+            entry(name, patch(a10=value), affects=">=0.8,<0.9")
+            for name, value in (("one", "98"), ("two", "99"))
+        ]
+        write_catalog(folder, *both)
+        (fault,) = faults(folder)
+        assert fault.startswith("two: vLLM 0.8.0: with all others: conflict: ")
+        # What is brought in only by its name is in nobody's way.
+        write_catalog(folder, both[0], {**both[1], "default": False})
+        assert faults(folder) == []
+        write_catalog(
+            folder,
+            entry("a", patch(a10="9"), affects=">=0.8,<0.9", conflicts=["b"]),
+            entry("b", patch(a20="9"), affects=">=0.8,<0.9"),
+        )
+        (fault,) = faults(folder)
+        assert "with all others: blocked: conflicts with a" in fault
+
+    def test_a_variant_that_no_release_is_in(self, proven: Path) -> None:
+        variants = [(">=0.8,<0.8.5", FIX), (">=0.8.5,<0.9", FIX)]
+        write_catalog(proven, fix(affects=">=0.8,<0.9", variants=variants))
+        assert faults(proven) == ["fix: no release is in >=0.8.5,<0.9"]
+
+    def test_a_release_that_is_affected_and_left_out_though_it_fits(self, proven: Path) -> None:
+        write_catalog(proven, fix(variants=[(">=0.8.1,<0.9", FIX)]))
+        assert faults(proven) == [
+            (
+                "fix: vLLM 0.8.0: fix-0.patch fits where no variant is for it,"
+                " and its probe says nothing"
+            )
+        ]
+
+    def test_the_hint_asks_the_same_index(self, proven: Path, index: PackageIndex) -> None:
+        options = ("--index-url", index.url, "--catalog", str(proven), "--no-builtin")
+        assert run("fit", "--lock", *options).code == 0
+        (proven / "lock.json").write_text('{"schema": 1, "patches": {}}\n')
+        hint = run("fit", "--check", *options).err.splitlines()[-1]
+        assert hint.startswith(f"hint: vllm-patch fit --lock --index-url {index.url} --catalog")
+
     def test_all_faults_are_listed(self, index: PackageIndex, folder: Path) -> None:
         index.add("0.8.0", {"a.py": A[:40], "b.py": B[:40]})
         index.add("0.8.1", {}, trouble="404")
