@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vllm_patcher import diff, paths
+from vllm_patcher.known import Known
 from vllm_patcher.plan import plan_apply, plan_revert, situation
-from vllm_patcher.stack import Known
 from vllm_patcher.states import BLOCKED, CONFLICT, Asked, Finding
 
 if TYPE_CHECKING:

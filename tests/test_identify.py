@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine import Files
-    from vllm_patcher.stack import Known
+    from vllm_patcher.known import Known
 
 BASE: Files = {"a.py": numbered(40), "b.py": numbered(40, word="other"), "c.py": None}
 

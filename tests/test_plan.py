@@ -44,7 +44,7 @@ from vllm_patcher.states import (
 
 if TYPE_CHECKING:
     from engine import Files
-    from vllm_patcher.stack import Known
+    from vllm_patcher.known import Known
 
 A, B = numbered(40), numbered(40, word="row")
 BASE: Files = {"a.py": A, "b.py": B, "c.py": None}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from engine import Files
-    from vllm_patcher.stack import Known
+    from vllm_patcher.known import Known
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 EXAMPLES = torture(300, 3000)

@@ -49,6 +49,7 @@ LAYERS = (
     ("lines", "layout", "likeness"),
     ("paths",),
     ("hunks",),
+    ("known",),
     ("stack",),
     ("states", "unit"),
     ("identify", "explain", "texts"),

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import difftools
 from vllm_patcher.diff import parse
+from vllm_patcher.known import Known
 from vllm_patcher.paths import Part
-from vllm_patcher.stack import Known, Stack, take
+from vllm_patcher.stack import Stack, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

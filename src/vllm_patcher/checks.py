@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from .identify import Found, Unit
+    from .known import Known
     from .situation import Situation
-    from .stack import Known, Problem, Stack, Tree
+    from .stack import Problem, Stack, Tree
 
 #: The kind of the reason against a result in which a patch could not be found again.
 NOT_TAKEN_APART = "not-taken-apart"

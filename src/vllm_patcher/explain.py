@@ -15,7 +15,8 @@ from .states import Reason
 if TYPE_CHECKING:
     from .diff import Hunk
     from .hunks import Misfit, Nearest
-    from .stack import Known, Problem
+    from .known import Known
+    from .stack import Problem
 
 #: With more hunks than this in one file nobody looks which of them are there.
 _MANY_HUNKS = 100

@@ -19,7 +19,8 @@ from .unit import OpenUnit, Pristine, Unit, believe, mend, peel, search
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from .stack import Known, Tree
+    from .known import Known
+    from .stack import Tree
 
 __all__ = ["Found", "Pristine", "Unit", "identify"]
 

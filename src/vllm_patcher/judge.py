@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from .explain import BESIDE, describe, upstream
-from .stack import Known, Problem, Stack, Tree, take
+from .stack import Problem, Stack, Tree, take
 from .states import (
     APPLIED,
     CONFLICT,
@@ -25,6 +25,7 @@ from .states import (
 
 if TYPE_CHECKING:
     from .identify import Found
+    from .known import Known
 
 #: The kind of a reason against a patch in a file that somebody else has changed.
 FOREIGN = "foreign"

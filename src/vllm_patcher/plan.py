@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from .identify import Found, Unit
-    from .stack import Known, Tree
+    from .known import Known
+    from .stack import Tree
     from .states import Asked, Finding, Reason
 
 __all__ = ["Edit", "Plan", "Situation", "plan_apply", "plan_revert", "situation"]

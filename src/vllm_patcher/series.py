@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from . import judge
-from .stack import Known, Problem, Stack
+from .stack import Problem, Stack
 from .states import (
     APPLIED,
     BLOCKED,
@@ -25,6 +25,7 @@ from .states import (
 )
 
 if TYPE_CHECKING:
+    from .known import Known
     from .situation import Situation
     from .stack import Tree
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .identify import Found, Pristine
-    from .stack import Known, Tree
+    from .known import Known
+    from .stack import Tree
 
 
 class Situation(Value):

@@ -36,9 +36,9 @@ from .tree.reading import ReadTree
 if TYPE_CHECKING:
     from .catalog import Catalog
     from .install import Install
+    from .known import Known
     from .receipt import Entry
     from .request import Request
-    from .stack import Known
 
 _RECORD = "RECORD"
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from . import catalog as catalogs
 from . import diff, paths, versions
+from .known import Known
 from .paths import Part
-from .stack import Known
 from .states import NOT_NEEDED, UNSUPPORTED, Asked
 
 if TYPE_CHECKING:

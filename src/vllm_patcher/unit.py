@@ -8,8 +8,12 @@ under both names with the same content.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from .stack import Known, Stack, Tree, take
+from .stack import Stack, Tree, take
+
+if TYPE_CHECKING:
+    from .known import Known
 
 #: Patches tried in one search before it is given up.
 _SEARCH_LIMIT = 1000

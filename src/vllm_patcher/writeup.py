@@ -15,8 +15,8 @@ from .receipt import Entry
 from .transaction import Change
 
 if TYPE_CHECKING:
+    from .known import Known
     from .plan import Plan
-    from .stack import Known
     from .survey import Survey
 
 
