@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vllm_patcher.known import Known
 
 NAMES = ("a.txt", "b.txt", "c.txt")
-EXAMPLES = torture(300, 3000)
+EXAMPLES = torture(150, 3000)
 
 pytestmark = pytest.mark.torture
 
