@@ -48,7 +48,7 @@ def contenders(place: Place) -> list[Contender]:
         Contender(name="vllm-patch --version", command=(tool, "--version")),
         Contender(name="vllm-patch verify", command=(tool, "verify"), before=apply),
         Contender(name="vllm-patch apply (nothing to do)", command=apply, before=apply),
-        Contender(name="vllm-patch apply (both patches)", command=apply, before=revert),
+        Contender(name="vllm-patch apply (each that fits)", command=apply, before=revert),
     ]
     # One patch each, since neither can check a series without applying it.
     rivals = (
