@@ -1,0 +1,131 @@
+"""What stands against a plan, raised as one error that carries every reason.
+
+Always true here: nothing is written, and a plan that nothing stands against passes in silence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import bytecode, versions
+from .advice import MORE_CONTEXT, OTHER_HAND, advice
+from .checks import NOT_TAKEN_APART
+from .errors import Conflict, NotInstalled, UnsafePath, UnsupportedVersion, VllmPatchError
+from .results import Refused, counted, report_on
+from .states import BLOCKED, CONFLICT, NOT_NEEDED, PRESENT, UNSUPPORTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .plan import Plan
+    from .states import Finding, Reason
+    from .survey import Survey
+
+
+def refuse_to_apply(here: Survey, plan: Plan) -> None:
+    """Raise Refused if anything stands against a plan to apply."""
+    errors: list[VllmPatchError] = []
+    for finding in plan.findings:
+        if finding.state in (CONFLICT, BLOCKED):
+            errors.append(_error(Conflict, finding, _hint_to_apply(here, plan, finding)))
+        elif finding.state == UNSUPPORTED and (finding.named or _nothing_known(here, plan)):
+            errors.append(_error(UnsupportedVersion, finding, _hint_to_apply(here, plan, finding)))
+    errors += [_refusal(reason) for reason in dict.fromkeys(plan.refusals)]
+    errors += _shadowed(here, plan)
+    errors += _homeless(here, plan)
+    _refuse("apply", "applied", errors, here, plan)
+
+
+def refuse_to_revert(here: Survey, plan: Plan) -> None:
+    """Raise Refused if anything stands against a plan to revert."""
+    hints = {
+        CONFLICT: OTHER_HAND,
+        BLOCKED: f"vllm-patch revert --with-dependents {' '.join(here.named)}",
+        PRESENT: "reinstall this vLLM to have the files as they were released",
+    }
+    errors = [
+        _error(Conflict, finding, hints[finding.state])
+        for finding in plan.findings
+        if finding.state in (CONFLICT, BLOCKED) or (finding.state == PRESENT and here.named)
+    ]
+    errors += [_refusal(reason) for reason in dict.fromkeys(plan.refusals)]
+    _refuse("revert", "reverted", errors, here, plan)
+
+
+def _nothing_known(here: Survey, plan: Plan) -> bool:
+    """Does the version say nothing, and is no file of any catalog patch a listed one?"""
+    return versions.parse(here.version) is None and all(
+        finding.state == UNSUPPORTED for finding in plan.findings if finding.id not in here.adhoc
+    )
+
+
+def _hint_to_apply(here: Survey, plan: Plan, finding: Finding) -> str:
+    against = here.asked[finding.id].conflicts
+    in_its_way = [patch.id for patch in plan.found.patches if patch.id in against]
+    if in_its_way:
+        return f"vllm-patch revert {' '.join(in_its_way)}"
+    paths = finding.patch.paths if finding.patch is not None else ()
+    return advice(
+        finding.id,
+        finding.state,
+        finding.reasons,
+        version=here.version,
+        adhoc=finding.id in here.adhoc,
+        modified=here.record is not None and not plan.found.proven.issuperset(paths),
+    )
+
+
+def _refuse(
+    verb: str, done: str, errors: Sequence[VllmPatchError], here: Survey, plan: Plan
+) -> None:
+    if not errors:
+        return
+    ids = list(dict.fromkeys(error.patch for error in errors if error.patch))
+    shown = [item.id for item in plan.findings if item.state != NOT_NEEDED or item.named]
+    some = counted(ids or shown, len(shown)) if ids or len(shown) == 1 else "the patches"
+    raise Refused(
+        f"{some} can't be {done}; nothing was changed",
+        errors=errors,
+        report=report_on(verb, here, plan, findings=plan.findings),
+        hint=next((error.hint for error in errors if error.hint), None),
+    )
+
+
+def _error(kind: type[VllmPatchError], finding: Finding, hint: str) -> VllmPatchError:
+    return kind(
+        f"{finding.id} is {finding.state}",
+        facts=[reason.text for reason in finding.reasons],
+        hint=hint,
+        patch=finding.id,
+    )
+
+
+def _refusal(reason: Reason) -> VllmPatchError:
+    where = f"vllm/{reason.path}" if reason.path else ""
+    where += f":{reason.line}" if reason.line else ""
+    hint = MORE_CONTEXT if reason.misfit == NOT_TAKEN_APART else None
+    return Conflict(reason.what, facts=[where] if where else [], hint=hint)
+
+
+def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
+    for edit in plan.edits:
+        if edit.after is None:
+            continue
+        for name in bytecode.shadowing(here.install.package, edit.path):
+            yield UnsafePath(
+                f"Python would never read vllm/{edit.path}",
+                facts=[f"{name} is taken before it"],
+            )
+
+
+def _homeless(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
+    """Without a dist-info there is no receipt, and an ad-hoc diff lives in nothing else."""
+    if here.info is not None:
+        return
+    for patch in plan.goal:
+        if patch.id in here.adhoc:
+            yield NotInstalled(
+                f"{patch.id} can't be kept track of: this vLLM has no dist-info",
+                hint="install vllm with pip or uv, or put the diff into a catalog",
+                patch=patch.id,
+            )
