@@ -39,7 +39,7 @@ LAYERS = (
     # A module imports only from layers that stand before its own; those of one layer know nothing
     # of each other. A new module needs a place here.
     ("errors", "values"),
-    ("process", "compiling"),
+    ("process", "compiling", "replacing"),
     ("request", "versions", "record", "receipt", "interpreter", "probes", "bytecode", "diff"),
     ("manifest", "distribution"),
     ("search",),
@@ -61,6 +61,7 @@ LAYERS = (
     ("survey", "transaction"),
     ("advice",),
     ("results", "writeup", "fit"),
+    ("refusals",),
     ("operations", "proof", "lockfile"),
     ("report", "unified"),
     ("document", "fitting", "workflow"),
@@ -243,7 +244,7 @@ def test_operations_does_not_reach_click() -> None:
 
 def test_only_tree_writes() -> None:
     """Nothing else writes into an install: the others write where no install is."""
-    writers = {"tree", "releases/cache", "releases/scratch", "lockfile"}
+    writers = {"tree", "releases/scratch", "replacing"}
     wrong = {
         name: list(writing(tree))
         for name, module, tree in sources()

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .catalog import LOCK, SCHEMA
+from .replacing import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +52,5 @@ def write(folder: str, data: bytes) -> bool:
     """Write the lock of the catalog in a folder; return whether it was another. Raises OSError."""
     if read(folder) == data:
         return False
-    part = f"{path(folder)}.part"
-    with open(part, "wb") as file:
-        file.write(data)
-    os.replace(part, path(folder))
+    replace_file(path(folder), data)
     return True

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
+
+from vllm_patcher.replacing import replace_file
 
 
 class Cache:
@@ -69,18 +69,10 @@ class Cache:
     def _write(self, data: bytes, *names: str) -> None:
         if not self.folder:
             return
-        path = os.path.join(self.folder, *names)
-        # Others may write the same; each has a name of its own until it is whole.
-        part = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(part, "wb") as file:
-                file.write(data)
-            os.replace(part, path)
+            replace_file(os.path.join(self.folder, *names), data)
         except OSError as error:
             self.trouble = f"nothing can be kept in {self.folder}: {error.strerror or error}"
-            with suppress(OSError):
-                os.unlink(part)
 
 
 def _name(key: str) -> str:
