@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -505,10 +507,20 @@ class TestTheLock:
         assert found.startswith("other: vLLM 0.9.2: conflict")
         assert _bytes(proven, other) == before
 
-    def test_a_folder_that_can_not_be_written(self, proven: Path) -> None:
-        (proven / "lock.json.part").mkdir()
+    def test_a_folder_that_can_not_be_written(
+        self, proven: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Each part has a name of its own, and root may write anywhere: the disk is made to refuse.
+        def full(source: str, target: str) -> None:
+            if target.endswith("lock.json"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+            real(source, target)
+
+        real = os.replace
+        monkeypatch.setattr(os, "replace", full)
         ran = run("fit", "--lock", "--catalog", proven)
-        assert (ran.code, "lock.json.part: Is a directory" in ran.err) == (3, True)
+        assert (ran.code, "lock.json: No space left on device" in ran.err) == (3, True)
+        assert not list(proven.glob("*.part"))
 
 
 def _bytes(*folders: Path) -> Mapping[Path, bytes]:
