@@ -334,28 +334,3 @@ def test_own_asks_a_hook_for_a_top_level_name(
     assert answer.spec is not None
     assert answer.spec.finder.endswith(".Hook")
     assert answer.spec.locations == (str(tmp_path / "vllm"),)
-
-
-@pytest.mark.parametrize(
-    ("source", "line", "said"),
-    [
-        (b"x = 1\n", None, ""),
-        (b"x = 1\ny = (\n", 2, "never closed"),
-        (b"\0", 0, "null"),
-        (b"def f():\n  pass\n x\n", 3, "unindent"),
-        (b"return\n", 1, "'return' outside function"),
-    ],
-)
-def test_another_python_says_what_does_not_compile(
-    source: bytes, line: int | None, said: str
-) -> None:
-    error = interpreter.compile_error(sys.executable, source)
-    assert (error is None) is (line is None)
-    if error is not None:
-        assert said in str(error)
-        assert error.lineno in (line, 1)
-
-
-def test_a_python_that_does_not_answer_has_no_objection(tmp_path: Path) -> None:
-    assert interpreter.compile_error(str(tmp_path / "none"), b"x = (\n") is None
-    assert interpreter.compile_error("/bin/true", b"x = (\n") is None

@@ -26,7 +26,7 @@ from vllm_patcher import (
     VllmPatchError,
     apply,
     changes,
-    explain,
+    compiling,
     locate,
     preview,
     revert,
@@ -367,11 +367,11 @@ def test_threads_leave_the_filters_of_warnings_alone(monkeypatch: pytest.MonkeyP
             first_is_out.wait(5)
         return real(*arguments, **more)
 
-    monkeypatch.setattr(explain, "compile", slow, raising=False)
+    monkeypatch.setattr(compiling, "compile", slow, raising=False)
     with warnings.catch_warnings():
         before = list(warnings.filters)
-        first = threading.Thread(target=explain.compile_error, args=(b"a = 1\n",))
-        second = threading.Thread(target=explain.compile_error, args=(b"b = 1\n",))
+        first = threading.Thread(target=compiling.objections, args=([b"a = 1\n"],))
+        second = threading.Thread(target=compiling.objections, args=([b"b = 1\n"],))
         first.start()
         second.start()
         first.join()

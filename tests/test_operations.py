@@ -787,7 +787,8 @@ class TestLater:
         """A stand-in for another version: it takes what this one refuses, and refuses a 3."""
         site = self.bare(tmp_path, **{"foo.py": b"a = 1\n"})
         there = tmp_path / "python"
-        there.write_text("#!/bin/sh\nif grep -q 3; then echo 1 no such number; exit 1; fi\n")
+        says = """if grep -q 3; then echo '[[1, "no such number"]]'; else echo '[null]'; fi"""
+        there.write_text(f"#!/bin/sh\nread sizes\n{says}\n")
         there.chmod(0o755)
 
         def apply(new: bytes) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,26 @@ def test_work_grows_in_proportion_to_new_files(tmp_path: Path) -> None:
         text = b"".join(scenes.diff(f"n{n}/x.py", None, b"x = 1\n") for n in range(number))
         counted.append(calls(scene, scene.diff_file("new.patch", text)))
     assert counted[1] / counted[0] <= MOST_GROWTH
+
+
+def test_a_folder_is_listed_no_more_often_for_more_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.listdir
+    counted = []
+    for number in (10, 20):
+        listed: list[str] = []
+
+        def noted(folder: str, listed: list[str] = listed) -> list[str]:
+            listed.append(folder)
+            return real(folder)
+
+        scene, diff = made(tmp_path / str(number), number)
+        monkeypatch.setattr(os, "listdir", noted)
+        calls(scene, diff)
+        monkeypatch.setattr(os, "listdir", real)
+        counted.append(listed.count(str(scene.package)))
+    assert 0 < counted[1] <= counted[0]
 
 
 @pytest.mark.slow

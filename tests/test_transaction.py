@@ -129,6 +129,25 @@ def test_apply_lists_then_notes_then_writes_then_drops_bytecode(place: Place) ->
     assert not cache.exists()
 
 
+def test_a_folder_is_seen_onto_the_disk_once_before_anything_is_removed(place: Place) -> None:
+    """What is removed may be the old name of a file that is there under a new one."""
+    log: list[str] = []
+
+    class Settling(recording(log)):  # type: ignore[misc]
+        def settle(self, path: str) -> None:
+            super().settle(path)
+            log.append(f"settle {os.path.dirname(path) or '.'}")
+
+    place.commit(APPLY, Settling)
+    assert log == [
+        *("write RECORD", "settle ."),
+        *(f"write {NAME}", "settle ."),
+        *("write RECORD", "settle ."),
+        *("write a.py", "write b.py", "write new/deep/made.py", "settle .", "settle new/deep"),
+        "remove gone/gone.py",
+    ]
+
+
 @pytest.mark.parametrize("change", [APPLY, REVERT], ids=["apply", "revert"])
 def test_every_file_is_asked_for_before_the_first_is_written(place: Place, change: Change) -> None:
     if change is REVERT:

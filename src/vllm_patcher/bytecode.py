@@ -9,6 +9,7 @@ Paths are relative to the package, with `/`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from .compiling import code_of
 
@@ -21,7 +22,19 @@ _SECOND = 10**9  # in nanoseconds
 _EXTENSION_TAGS = (".cpython-", ".abi3", ".pypy")
 
 
-def compiled(package: str, path: str) -> tuple[str, ...]:
+def names(folder: str) -> list[str]:
+    """Give the names in a folder, sorted; none if it can't be listed."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+#: How a folder is listed; who asks about many files of one passes `functools.cache(names)`.
+Listing = Callable[[str], list[str]]
+
+
+def compiled(package: str, path: str, *, listing: Listing = names) -> tuple[str, ...]:
     """Give every `.pyc` there is of a source file, relative to the package.
 
     Those are `__pycache__/STEM.*.pyc` of all tags and optimisation levels and a
@@ -33,8 +46,8 @@ def compiled(package: str, path: str) -> tuple[str, ...]:
     cache = os.path.join(folder, "__pycache__")
     found = [
         os.path.join(cache, name)
-        for name in _names(os.path.join(package, cache))
-        if name.startswith(stem + ".") and name.endswith(".pyc")
+        for name in _beginning(listing(os.path.join(package, cache)), stem)
+        if name.endswith(".pyc")
     ]
     legacy = os.path.join(folder, stem + ".pyc")
     if os.path.lexists(os.path.join(package, legacy)):
@@ -42,7 +55,7 @@ def compiled(package: str, path: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def hiding(package: str, path: str) -> tuple[str, ...]:
+def hiding(package: str, path: str, *, listing: Listing = names) -> tuple[str, ...]:
     """Give the `.pyc` files, absolute, that run in place of what the source now says.
 
     For a source that is absent that is a `STEM.pyc` beside it. A file that can't be read
@@ -56,7 +69,7 @@ def hiding(package: str, path: str) -> tuple[str, ...]:
     except OSError:
         legacy = source[: -len(".py")] + ".pyc"
         return (legacy,) if _header(legacy) else ()
-    cached = [os.path.join(package, name) for name in compiled(package, path)]
+    cached = [os.path.join(package, name) for name in compiled(package, path, listing=listing)]
     return tuple(
         pyc
         for pyc in cached
@@ -64,19 +77,17 @@ def hiding(package: str, path: str) -> tuple[str, ...]:
     )
 
 
-def shadowing(package: str, path: str) -> tuple[str, ...]:
+def shadowing(package: str, path: str, *, listing: Listing = names) -> tuple[str, ...]:
     """Give the extension modules and packages, absolute, that Python takes before the source."""
     if not path.endswith(".py"):
         return ()
     folder, stem = _split(path)
     base = os.path.join(package, folder) if folder else package
-    found = [os.path.join(base, name) for name in _names(base) if _is_extension(name, stem)]
+    found = [os.path.join(base, name) for name in _extensions(listing(base), stem)]
     inner = os.path.join(base, stem)
     # A folder without any kind of __init__ is at most a namespace, and the source beats that.
-    if stem != "__init__" and any(
-        name in {"__init__.py", "__init__.pyc"} or _is_extension(name, "__init__")
-        for name in _names(inner)
-    ):
+    inside = names(inner) if stem != "__init__" else []
+    if not {"__init__.py", "__init__.pyc"}.isdisjoint(inside) or _extensions(inside, "__init__"):
         found.append(inner)
     return tuple(found)
 
@@ -168,20 +179,22 @@ def _header(pyc: str) -> bytes:
     return header if len(header) == _HEADER else b""
 
 
-def _is_extension(name: str, stem: str) -> bool:
-    if not (name.startswith(stem + ".") and name.endswith(".so")):
-        return False
-    tag = name[len(stem) : -len(".so")]
-    return not tag or tag.startswith(_EXTENSION_TAGS)
+def _beginning(listed: list[str], stem: str) -> list[str]:
+    stem += "."
+    return [name for name in listed if name.startswith(stem)]
+
+
+def _extensions(listed: list[str], stem: str) -> list[str]:
+    """Choose the extension modules of a name."""
+    found = [name for name in _beginning(listed, stem) if name.endswith(".so")]
+    tags = [name[len(stem) : -len(".so")] for name in found]
+    return [
+        name
+        for name, tag in zip(found, tags, strict=True)
+        if not tag or tag.startswith(_EXTENSION_TAGS)
+    ]
 
 
 def _split(path: str) -> tuple[str, str]:
     folder, name = os.path.split(path)
     return folder, name[: -len(".py")]
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .explain import describe, does_not_compile
+from .explain import describe, does_not_compile_any_more
 from .identify import identify
 from .judge import contains
 from .states import Reason
@@ -68,15 +68,21 @@ def not_exact(found: Found, stack: Stack, goal: Iterable[Known]) -> Iterable[Rea
 def not_compiling(here: Situation, target: Tree) -> Iterable[Reason]:
     """Object to sources that would stop compiling."""
     base = here.found.base
+    changed: list[tuple[str, bytes | None, bytes]] = []
     for unit in here.found.units:
         # A renamed file was another one before.
         others = [base[path] for path in sorted(unit) if base[path] is not None]
         for path in sorted(unit):
-            if target[path] != here.current[path]:
+            after = target[path]
+            if path.endswith(".py") and after is not None and after != here.current[path]:
                 before = base[path] if base[path] is not None else next(iter(others), None)
-                reason = does_not_compile(path, before, target[path], here.compile_error)
-                if reason is not None:
-                    yield reason
+                changed.append((path, before, after))
+    errors = here.objections([after for _, _, after in changed])
+    broken = [(*each, error) for each, error in zip(changed, errors, strict=True) if error]
+    old = here.objections([before or b"" for _, before, _, _ in broken])
+    for (path, _, _, error), not_before in zip(broken, old, strict=True):
+        if not_before is None:
+            yield does_not_compile_any_more(path, error)
 
 
 def not_taken_apart(

@@ -1,19 +1,46 @@
-"""Compile a source in silence.
+"""Compile sources in silence, for the Python that they are for.
 
-Always true here: the filters of warnings are as they were afterwards, whatever other threads of
-this package compile at the same time; they belong to the whole process.
+Always true here: nothing is run; the filters of warnings are as they were afterwards, whatever
+other threads of this package compile at the same time; they belong to the whole process.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from _thread import allocate_lock
 from typing import TYPE_CHECKING
 
+from . import process
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from types import CodeType
 
+#: With more bytes than this a second process is worth its start.
+_MUCH = 4_000_000
+_TIMEOUT = 60.0  # seconds
 _FILTERS = allocate_lock()
+
+# Runs in CPython 3.8 and later: a JSON list of sizes, then the sources; and back, for each,
+# nothing or a line and what is wrong there.
+_ELSEWHERE = """
+import json, sys, warnings
+warnings.simplefilter('ignore')
+read = sys.stdin.buffer
+answers = []
+for source in [read.read(size) for size in json.loads(read.readline())]:
+    try:
+        compile(source, '<patched>', 'exec', dont_inherit=True)
+    except SyntaxError as error:
+        answers.append([error.lineno or 0, error.msg])
+    except (ValueError, RecursionError, MemoryError) as error:
+        answers.append([0, type(error).__name__ + ' ' + str(error)])
+    else:
+        answers.append(None)
+print(json.dumps(answers))
+"""
 
 
 def code_of(source: bytes, *, name: str, optimize: int = -1) -> CodeType:
@@ -22,3 +49,64 @@ def code_of(source: bytes, *, name: str, optimize: int = -1) -> CodeType:
         warnings.simplefilter("ignore")
         code: CodeType = compile(source, name, "exec", dont_inherit=True, optimize=optimize)
         return code
+
+
+def objections(sources: Sequence[bytes]) -> list[SyntaxError | None]:
+    """Say of each source why it does not compile for the Python that runs this; None if it does.
+
+    Much is shared with a second process, where there are two processors.
+    """
+    here: list[SyntaxError | None] = []
+    half = len(sources) // 2 if _is_much(sources) else len(sources)
+    if half < len(sources):
+        mine = sources[:half]
+        there = _asked(sys.executable, sources[half:], lambda: here.extend(map(_objection, mine)))
+        if there is not None:
+            return here + there
+    # Alone, or the other did not answer.
+    return here + [_objection(source) for source in sources[len(here) :]]
+
+
+def objections_of(python: str, sources: Sequence[bytes]) -> list[SyntaxError | None]:
+    """Ask another interpreter the same; one that does not answer has none."""
+    return _asked(python, sources) or [None] * len(sources)
+
+
+def _is_much(sources: Sequence[bytes]) -> bool:
+    processors = os.cpu_count() or 1
+    return processors > 1 and bool(sys.executable) and sum(map(len, sources)) > _MUCH
+
+
+def _objection(source: bytes) -> SyntaxError | None:
+    try:
+        code_of(source, name="<patched>")
+    except SyntaxError as error:
+        return error
+    except (ValueError, RecursionError, MemoryError) as error:
+        return SyntaxError(str(error))
+    return None
+
+
+def _asked(
+    python: str, sources: Sequence[bytes], meanwhile: Callable[[], None] | None = None
+) -> list[SyntaxError | None] | None:
+    """Let another process compile; None if it does not answer."""
+    import json
+
+    sizes = json.dumps([len(source) for source in sources])
+    data = b"".join([sizes.encode(), b"\n", *sources])
+    command = [python, "-I", "-S", "-B", "-c", _ELSEWHERE]
+    try:
+        ended = process.run(command, data=data, seconds=_TIMEOUT, meanwhile=meanwhile)
+        answers = json.loads(ended.output) if ended is not None else ()
+    except (OSError, ValueError):
+        return None
+    if len(answers) != len(sources):
+        return None
+    return [None if answer is None else _error(*answer) for answer in answers]
+
+
+def _error(line: int, what: str) -> SyntaxError:
+    error = SyntaxError(what)
+    error.lineno = line
+    return error

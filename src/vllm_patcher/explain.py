@@ -5,10 +5,8 @@ Always true here: nothing is decided; what is said is found in the bytes that we
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .compiling import code_of
 from .hunks import nearest
 from .states import Reason
 
@@ -29,9 +27,6 @@ NOT_COMPILING = "not-compiling"
 NO_CONTEXT = "no-context"
 LINE_ENDING = "line-ending"
 BESIDE = "beside"
-
-#: Says why a source does not compile, or None if it does.
-Compiler = Callable[[bytes], "SyntaxError | None"]
 
 
 def describe(problem: Problem, patch: Known | None = None) -> Reason:
@@ -144,25 +139,7 @@ def upstream(patch: Known) -> Reason:
     return Reason(what="the lines it takes out are not there")
 
 
-def does_not_compile(
-    path: str, before: bytes | None, after: bytes | None, compile_error: Compiler
-) -> Reason | None:
-    """Say where a Python source stops compiling that compiled before (None: no file)."""
-    if not path.endswith(".py") or after is None:
-        return None
-    error = compile_error(after)
-    if error is None or (before is not None and compile_error(before) is not None):
-        return None
+def does_not_compile_any_more(path: str, error: SyntaxError) -> Reason:
+    """Say where a Python source stops compiling that compiled before."""
     what = f"the patched file would not compile: {error.msg}"
     return Reason(what=what, path=path, line=error.lineno or 0, misfit=NOT_COMPILING)
-
-
-def compile_error(source: bytes) -> SyntaxError | None:
-    """Say why a source does not compile for the Python that runs this."""
-    try:
-        code_of(source, name="<patched>")
-    except SyntaxError as error:
-        return error
-    except (ValueError, RecursionError, MemoryError) as error:
-        return SyntaxError(str(error))
-    return None

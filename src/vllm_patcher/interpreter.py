@@ -54,20 +54,6 @@ sys.stdout.flush()
 """
 
 
-_COMPILE = """
-import sys, warnings
-warnings.simplefilter('ignore')
-try:
-    compile(sys.stdin.buffer.read(), '<patched>', 'exec', dont_inherit=True)
-except SyntaxError as error:
-    print(error.lineno or 0, error.msg)
-    sys.exit(1)
-except (ValueError, RecursionError, MemoryError) as error:
-    print(0, type(error).__name__, error)
-    sys.exit(1)
-"""
-
-
 class Spec(Value):
     """What the path finders say about the name `vllm`."""
 
@@ -123,26 +109,6 @@ def ask(
         said = ended.complaint.decode("utf-8", "replace").strip().splitlines()
         raise _silent(executable, f"exit status {ended.status}", *said[-1:])
     return answer
-
-
-def compile_error(python: str, source: bytes) -> SyntaxError | None:
-    """Ask another interpreter why a source does not compile; None if it does.
-
-    None, too, if it does not answer.
-    """
-    command = [python, "-I", "-S", "-B", "-c", _COMPILE]
-    try:
-        ended = process.run(command, data=source, seconds=_TIMEOUT)
-    except OSError:
-        return None
-    # Only what it writes counts; not every system tells the status.
-    output = ended.output if ended is not None else b""
-    line, _, what = output.decode("utf-8", "replace").strip().partition(" ")
-    if not line.isdigit():
-        return None
-    error = SyntaxError(what)
-    error.lineno = int(line)
-    return error
 
 
 def locate(python: str, *, environ: Mapping[str, str] = os.environ) -> str:

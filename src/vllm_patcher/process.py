@@ -7,12 +7,13 @@ left running.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class Ended(Value):
@@ -32,8 +33,13 @@ def run(
     seconds: float,
     data: bytes = b"",
     environ: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Ended | None:
-    """Run a command on `data`; None if it takes more than `seconds`. Raises OSError."""
+    """Run a command on `data`; None if it takes more than `seconds`. Raises OSError.
+
+    `meanwhile` is called while it runs, as soon as it has read all its data; the seconds begin
+    after that.
+    """
     from subprocess import PIPE, Popen, TimeoutExpired
 
     process = Popen(
@@ -46,6 +52,11 @@ def run(
     )
     with process:
         try:
+            if meanwhile is not None and process.stdin is not None:
+                with suppress(BrokenPipeError), process.stdin as pipe:
+                    pipe.write(data)
+                process.stdin = None
+                meanwhile()
             output, complaint = process.communicate(data, timeout=seconds)
         except TimeoutExpired:
             return None

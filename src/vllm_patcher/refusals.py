@@ -5,6 +5,7 @@ Always true here: nothing is written, and a plan that nothing stands against pas
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from . import bytecode, versions
@@ -108,10 +109,11 @@ def _refusal(reason: Reason) -> VllmPatchError:
 
 
 def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
+    package, listing = here.install.package, cache(bytecode.names)
     for edit in plan.edits:
         if edit.after is None:
             continue
-        for name in bytecode.shadowing(here.install.package, edit.path):
+        for name in bytecode.shadowing(package, edit.path, listing=listing):
             yield UnsafePath(
                 f"Python would never read vllm/{edit.path}",
                 facts=[f"{name} is taken before it"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
@@ -289,14 +290,12 @@ def shared(here: Survey, plan: Plan, paths: Iterable[str]) -> Iterator[str]:
     To be asked before a file is replaced: it is linked to nothing then.
     """
     for name in paths:
-        if _state(here, plan, name) != MODIFIED:
-            continue
         path = os.path.join(here.install.package, name)
         try:
             is_linked = os.path.islink(path) or os.stat(path).st_nlink > 1
         except OSError:
             continue
-        if is_linked:
+        if is_linked and _state(here, plan, name) == MODIFIED:
             clean = pasted("uv", "cache", "clean", here.install.name)
             yield (
                 f"{path} is not what was released, and it is linked to other places: uv's cache "
@@ -311,10 +310,11 @@ def _offsets(finding: Finding) -> dict[str, tuple[int, ...]]:
 
 
 def _looked_up(
-    look: Callable[[str, str], tuple[str, ...]], here: Survey, paths: Iterable[str]
+    look: Callable[..., tuple[str, ...]], here: Survey, paths: Iterable[str]
 ) -> tuple[str, ...]:
-    package = here.install.package
-    return tuple(name for path in dict.fromkeys(paths) for name in look(package, path))
+    package, listing = here.install.package, cache(bytecode.names)
+    paths = dict.fromkeys(paths)
+    return tuple(name for path in paths for name in look(package, path, listing=listing))
 
 
 def _files(here: Survey, plan: Plan, findings: Iterable[Finding]) -> tuple[FileStatus, ...]:

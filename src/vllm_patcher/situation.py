@@ -5,27 +5,32 @@ Always true here: nothing is decided; what was found is found once, when the val
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
-from .explain import Compiler, compile_error
+from .compiling import objections
 from .identify import identify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from .identify import Found, Pristine
     from .known import Known
     from .stack import Tree
+
+#: Says for each source why it does not compile, or None if it does.
+Compiler = Callable[[Sequence[bytes]], "list[SyntaxError | None]"]
 
 
 class Situation(Value):
     """All a plan is made from.
 
     ``series`` gives the order of ids and holds every one. ``known`` holds every text, ``receipt``
-    those the receipt lists; ``wanted`` gives their ``in`` or ``out``. ``compile_error`` asks the
-    Python that the files are for. ``keeps_receipt`` is false if there is no place for one.
+    those the receipt lists; ``wanted`` gives their ``in`` or ``out``. ``objections`` asks the
+    Python that the files are for why each of some sources does not compile. ``keeps_receipt`` is
+    false if there is no place for one.
     """
 
     current: Tree
@@ -35,7 +40,7 @@ class Situation(Value):
     wanted: Mapping[str, str]
     series: tuple[str, ...]
     pristine: Pristine
-    compile_error: Compiler
+    objections: Compiler
     keeps_receipt: bool
 
 
@@ -47,7 +52,7 @@ def situation(
     wanted: Mapping[str, str],
     series: Sequence[str],
     pristine: Pristine,
-    compile_error: Compiler = compile_error,
+    objections: Compiler = objections,
     keeps_receipt: bool = True,
 ) -> Situation:
     """Identify what is there and gather it with the rest a plan needs."""
@@ -59,6 +64,6 @@ def situation(
         wanted=wanted,
         series=tuple(dict.fromkeys([*series, *(patch.id for patch in known)])),
         pristine=pristine,
-        compile_error=compile_error,
+        objections=objections,
         keeps_receipt=keeps_receipt,
     )

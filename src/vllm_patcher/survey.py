@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from vllm_patcher.values import Value
 
 from . import catalog as catalogs
-from . import interpreter, receipt, versions
+from . import receipt, versions
+from .compiling import objections, objections_of
 from .errors import (
     InvalidConfig,
     InvalidPatch,
@@ -25,7 +26,6 @@ from .errors import (
     UnsupportedVersion,
     VllmPatchError,
 )
-from .explain import compile_error
 from .plan import Situation, situation
 from .record import Record
 from .request import AdHoc, from_file, pasted
@@ -141,7 +141,7 @@ class _Reader:
             wanted={entry.id: entry.wanted for entry in entries},
             series=series,
             pristine=self._pristine,
-            compile_error=self._compile_error,
+            objections=self._objections,
             keeps_receipt=self.info is not None,
         )
         for item in listed:
@@ -191,12 +191,12 @@ class _Reader:
             return self.record.digest(recorded) is None
         return self.record.matches(recorded, data) is True
 
-    def _compile_error(self, source: bytes) -> SyntaxError | None:
+    def _objections(self, sources: Sequence[bytes]) -> list[SyntaxError | None]:
         """Ask the Python that the files are for: others know other syntax."""
         python = self.install.python
         if python is None or os.path.realpath(python) == os.path.realpath(sys.executable):
-            return compile_error(source)
-        return interpreter.compile_error(python, source)
+            return objections(sources)
+        return objections_of(python, sources)
 
     def _exists(self, path: str) -> bool:
         if self.package.exists(path):

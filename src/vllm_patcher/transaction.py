@@ -13,12 +13,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
-from .bytecode import compiled
+from .bytecode import compiled, names
 from .errors import Conflict, VllmPatchError, WriteFailed
 from .record import add_lines, remove_lines
 
@@ -124,23 +125,20 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
         _Write(package, edit.path, edit.before, edit.after, edit.like or "__init__.py")
         for edit in change.edits
     ]
-    # A file that is renamed must at no moment be nowhere.
-    files.sort(key=lambda write: write.after is None)
     _sweep(package, info, change)
     _preflight(package, change, [*opening, *files, *closing])
     work = _Work()
     try:
         for write in opening:
             work.stage(write)
-            work.publish(write)
+            work.publish([write])
         # A full disk or an owner that can't be kept shows here, before any file has changed.
         for write in (*files, *closing):
             work.stage(write)
-        for write in files:
-            work.publish(write)
+        work.publish(files)
         _remove_bytecode(package, change)
         for write in closing:
-            work.publish(write)
+            work.publish([write])
     except BaseException as error:
         work.take_back(error)
         raise
@@ -202,15 +200,21 @@ class _Work:
             staged = write.tree.stage(write.path, write.after, like=write.like)
             self._staged[write] = staged
 
-    def publish(self, write: _Write) -> None:
-        """Make it so."""
-        # Noted first: who is interrupted in between must not take back too little.
-        self._published.append(write)
-        if write.after is None:
-            write.tree.remove(write.path)
-        else:
+    def publish(self, writes: Sequence[_Write]) -> None:
+        """Make them so, and see that on the disk: first what is there afterwards, then the rest."""
+        there = [write for write in writes if write.after is not None]
+        for write in there:
+            # Noted first: who is interrupted in between must not take back too little.
+            self._published.append(write)
             write.tree.publish(self._staged[write])
             del self._staged[write]
+        for path, tree in {os.path.dirname(w.path): (w.path, w.tree) for w in there}.values():
+            tree.settle(path)
+        # A file that is renamed must at no moment be nowhere.
+        for write in writes:
+            if write.after is None:
+                self._published.append(write)
+                write.tree.remove(write.path)
 
     def take_back(self, error: BaseException) -> None:
         """Put every file back; if that fails too, raise the exact list of what was not."""
@@ -255,7 +259,10 @@ def _is_back(write: _Write) -> bool:
 
 def _remove_bytecode(package: Tree, change: Change) -> None:
     # Asked for again: others may have compiled files since the plan was made.
-    paths = [path for edit in change.edits for path in compiled(package.root, edit.path)]
+    listing = cache(names)
+    paths = [
+        path for edit in change.edits for path in compiled(package.root, edit.path, listing=listing)
+    ]
     for path in dict.fromkeys([*change.bytecode, *paths]):
         package.remove(path)
 

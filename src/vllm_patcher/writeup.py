@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from . import bytecode, receipt
@@ -27,14 +28,15 @@ def change_of(here: Survey, plan: Plan) -> Change | None:
     staying.sort(key=lambda entry: order[entry.id])
     during = sorted([*leaving, *staying], key=lambda entry: order[entry.id])
     lines, no_lines = _file_lines(here, plan)
+    meanwhile = receipt.dump(during) if during else None
     change = Change(
         edits=plan.edits,
         lines=lines,
         no_lines=no_lines,
         receipt_name=receipt.NAME,
         receipt_line=_receipt_line(here),
-        meanwhile=receipt.dump(during) if during else None,
-        receipt=receipt.dump(staying) if staying else None,
+        meanwhile=meanwhile,
+        receipt=meanwhile if during == staying else receipt.dump(staying) if staying else None,
         bytecode=_stale_bytecode(here, plan),
         sweep=tuple(plan.target),
     )
@@ -137,15 +139,15 @@ def _stale_bytecode(here: Survey, plan: Plan) -> tuple[str, ...]:
 
     What goes out counts like what comes in: a killed run may have left either.
     """
-    package = here.install.package
+    package, listing = here.install.package, cache(bytecode.names)
     edited = {edit.path for edit in plan.edits}
     known = (plan.goal, plan.out, plan.found.patches, here.situation.receipt, plan.there_anyhow)
     patches = dict.fromkeys(patch for some in known for patch in some)
     stale: list[str] = []
     for path in sorted(edited.union(*(patch.paths for patch in patches))):
         if path in edited or plan.target[path] is None:
-            stale += bytecode.compiled(package, path)
+            stale += bytecode.compiled(package, path, listing=listing)
         else:
-            hiding = bytecode.hiding(package, path)
+            hiding = bytecode.hiding(package, path, listing=listing)
             stale += [os.path.relpath(name, package) for name in hiding]
     return tuple(stale)

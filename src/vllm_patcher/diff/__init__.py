@@ -8,6 +8,7 @@ normalised text, and the two must agree line by line.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from unidiff import patch as unidiff
@@ -214,37 +215,30 @@ def _hunks(
 
 def _hunk(block: Block, parsed: unidiff.Hunk) -> Hunk | None:
     """Return the hunk as unidiff has read it, or None if that is not the one counted."""
-    old: list[bytes] = []
-    new: list[bytes] = []
-    signs: list[str] = []
-    for line, counted in zip(parsed, block.body, strict=False):
-        sign, content = line.line_type, line.value.encode("latin-1")
-        if counted[1:] != content or counted[0] != ord(sign):
-            return None
-        if sign == "\\":
-            _end_without_newline(signs[-1], old, new)
-            continue
-        signs.append(sign)
-        if sign != "+":
-            old.append(content)
-        if sign != "-":
-            new.append(content)
-    counts = (signs.count(" "), signs.count("+"), signs.count("-"))
+    body = block.body
+    read = [line.line_type + line.value for line in parsed]
     place = (parsed.source_start, parsed.source_length, parsed.target_start, parsed.target_length)
     if (
-        len(parsed) != len(block.body)
-        or counts != (block.kept, block.added, block.removed)
+        "".join(read).encode("latin-1") != b"".join(body)
+        or [*map(len, read)] != [*map(len, body)]
         or place != (block.old_start, block.old_count, block.new_start, block.new_count)
     ):
         return None
-    order = "".join(signs)
+    signs = bytes([line[0] for line in body])
+    old = [line[1:] for line in body if line[0] in b" -"]
+    new = [line[1:] for line in body if line[0] in b" +"]
+    if (len(old), len(new)) != (block.old_count, block.new_count):
+        return None
+    if block.markers:
+        _end_without_newline(signs, old, new)
+        signs = signs.replace(b"\\", b"")
     return Hunk(
-        old_start=parsed.source_start,
-        new_start=parsed.target_start,
+        old_start=block.old_start,
+        new_start=block.new_start,
         old=tuple(old),
         new=tuple(new),
-        leading=len(order) - len(order.lstrip(" ")),
-        trailing=len(order) - len(order.rstrip(" ")),
+        leading=len(signs) - len(signs.lstrip(b" ")),
+        trailing=len(signs) - len(signs.rstrip(b" ")),
         heading=block.heading,
         line=block.line,
         added=block.added,
@@ -252,8 +246,10 @@ def _hunk(block: Block, parsed: unidiff.Hunk) -> Hunk | None:
     )
 
 
-def _end_without_newline(sign: str, old: list[bytes], new: list[bytes]) -> None:
-    if sign != "+":
-        old[-1] = old[-1][:-1]
-    if sign != "-":
-        new[-1] = new[-1][:-1]
+def _end_without_newline(signs: bytes, old: list[bytes], new: list[bytes]) -> None:
+    """Take the newline off the sides that end in a line which a marker follows."""
+    for before, sign in pairwise(signs):
+        if sign == ord("\\") and before != ord("+"):
+            old[-1] = old[-1][:-1]
+        if sign == ord("\\") and before != ord("-"):
+            new[-1] = new[-1][:-1]

@@ -55,6 +55,7 @@ class Tree(ReadTree):
         staged = self.stage(path, data, like=like)
         try:
             self.publish(staged)
+            self.settle(path)
         except BaseException:
             self.discard(staged)
             raise
@@ -87,6 +88,13 @@ class Tree(ReadTree):
         """Rename a staged file over the path it is for. Raises UnsafePath and WriteFailed."""
         with self._failing(staged.path), self._folder(staged.path) as (folder, name):
             os.replace(staged.temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def settle(self, path: str) -> None:
+        """See the names in the folder of a path onto the disk. Raises UnsafePath and WriteFailed.
+
+        That is: of all files that were published there since it was last done.
+        """
+        with self._failing(path), self._folder(path) as (folder, _name):
             _settle(folder)
 
     def discard(self, staged: Staged) -> None:
