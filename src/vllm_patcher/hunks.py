@@ -221,7 +221,11 @@ def _ends_file(hunk: Hunk) -> bool:
     """The same at the end; besides, a line without a newline can only be the last one."""
     if hunk.leading and not hunk.trailing:
         return True
-    return any(side and not side[-1].endswith(b"\n") for side in (hunk.old, hunk.new))
+    return _is_open(hunk.old) or _is_open(hunk.new)
+
+
+def _is_open(side: Sequence[bytes]) -> bool:
+    return bool(side) and not side[-1].endswith(b"\n")
 
 
 def _choose(
