@@ -72,7 +72,7 @@ def source_with_two_patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "patches"))
     whole = Path(catalog.builtin_folder())
     head, *entries = (whole / "manifest.toml").read_text(encoding="utf-8").split("[[patch]]\n")
-    two = [entry for entry in entries if any(f'id = "{name}"\n' in entry for name in LORA)]
+    two = [entry for entry in entries if any(f"id = '{name}'\n" in entry for name in LORA)]
     assert len(two) == len(LORA)
     for name in LORA:
         shutil.copytree(whole / name, copy / "patches" / name)

@@ -87,7 +87,7 @@ def shell_of(install: WheelInstall, folder: Path) -> Callable[[str], str]:
     programs.mkdir()
     tool = programs / "vllm-patch"
     source = f"import sys; sys.path[0] = {str(scenes.SRC)!r}"
-    start = "from vllm_patcher.cli import main; main()"
+    start = "from vllm_patcher.__main__ import main; main()"
     tool.write_text(f"#!{sys.executable}\n{source}; {start}\n", encoding="utf-8")
     tool.chmod(0o755)
     venv = install.python.parent.parent

@@ -70,7 +70,7 @@ def own(tmp_path: Path) -> Environment:
     site = installers.run([sys.executable, "-c", code]).strip()
     (made.site / "tool.pth").write_text(f"{scenes.SRC}\n{site}\n")
     script = script_of(made)
-    script.write_text(f"#!{made.python}\nfrom vllm_patcher.cli import main\nmain()\n")
+    script.write_text(f"#!{made.python}\nfrom vllm_patcher.__main__ import main\nmain()\n")
     script.chmod(0o755)
     return made
 

@@ -26,18 +26,21 @@ class Value:
     """The base of all values: a subclass annotates its fields, with or without a default."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
+    _known: ClassVar[frozenset[str]] = frozenset()
     _required: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
         """Take the fields from the annotations."""
         cls._fields = tuple(cls.__annotations__)
+        cls._known = frozenset(cls._fields)
         cls._required = frozenset(name for name in cls._fields if name not in cls.__dict__)
 
     def __init__(self, *first: Any, **fields: Any) -> None:
         """Take the fields, in order or by name. Raises TypeError for too many or too few."""
         fields.update(zip(self._fields, first, strict=False))
-        wrong = (self._required - fields.keys()) | (fields.keys() - set(self._fields))
-        if wrong or len(first) > len(self._fields):
+        keys = fields.keys()
+        if not self._required <= keys <= self._known or len(first) > len(self._fields):
+            wrong = (self._required - keys) | (keys - self._known)
             raise TypeError(f"{type(self).__name__}: {', '.join(sorted(wrong))}")
         self.__dict__.update(fields)
 

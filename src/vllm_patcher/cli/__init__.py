@@ -6,10 +6,7 @@ Always true here: every way a run can end has its exit code, and the codes are a
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
-from contextlib import suppress
 from typing import Any
 
 import click
@@ -54,19 +51,6 @@ def vllm_patch() -> None:
     In a Dockerfile:  RUN vllm-patch apply
     In CI:            vllm-patch verify
     """  # noqa: D301 - \b is click's mark
-
-
-def main() -> None:
-    """Run the command line and end the process with its exit code."""
-    # One short run: looking for cycles of garbage, and taking all modules apart at the end, would
-    # take longer than most verbs.
-    gc.disable()
-    code = run(sys.argv[1:])
-    for stream in (sys.stdout, sys.stderr):
-        # What matters has been flushed, and answered for, where it was written.
-        with suppress(OSError, ValueError, AttributeError):
-            stream.flush()
-    os._exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -21,9 +21,10 @@ from .names import (
     unquote_name,
 )
 
-_EXTENDED = re.compile(
-    rb"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to"
-    rb"|rename old|rename new|similarity index|dissimilarity index|index) ([^\n]*)"
+_EXTENDED = (
+    *("old mode", "new mode", "deleted file mode", "new file mode", "copy from", "copy to"),
+    *("rename from", "rename to", "rename old", "rename new"),
+    *("similarity index", "dissimilarity index", "index"),
 )
 _SYNONYMS = {"rename old": "rename from", "rename new": "rename to"}
 _MODES = ("old mode", "new mode", "deleted file mode", "new file mode")
@@ -119,11 +120,15 @@ def _absent(name: bytes) -> bytes | None:
 
 def _read_extended(lines: Sequence[bytes], at: int) -> tuple[dict[str, bytes], int]:
     extended: dict[str, bytes] = {}
-    while at < len(lines) and (found := _EXTENDED.match(lines[at])):
-        key = _SYNONYMS.get(found[1].decode(), found[1].decode())
+    while at < len(lines):
+        line = lines[at]
+        word = next((word for word in _EXTENDED if line.startswith(b"%s " % word.encode())), None)
+        if word is None:
+            break
+        key = _SYNONYMS.get(word, word)
         if key in extended:
             raise InvalidPatch(f"a second '{key}' line in one header")
-        extended[key] = found[2].rstrip(b"\r")
+        extended[key] = line[len(word) + 1 :].removesuffix(b"\n").rstrip(b"\r")
         at += 1
     return extended, at
 

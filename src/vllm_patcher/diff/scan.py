@@ -23,10 +23,10 @@ from .names import show
 from .parts import Section, close
 from .stray import stray
 
-_RULE = re.compile(rb"--(?: |-)?\r?\n")
+_RULE = rb"--(?: |-)?\r?\n"
 _HUNK_SIGNS = b" +-\\"
 _CHANGE_SIGNS = b"+-\\"
-_CONFLICT = re.compile(rb"(?:<{7}|>{7}|\|{7}|={7})(?:[ \r\n])")
+_CONFLICT = rb"(?:<{7}|>{7}|\|{7}|={7})(?:[ \r\n])"
 
 _MAIL = (
     rb"From \S{1,200} +[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
@@ -136,7 +136,7 @@ class _Scanner:
             return False
         # A signature, or a lone rule: what follows is still held against the hunk above.
         lone = line.startswith(b"--- ") and self._header_follows()
-        if lone or _RULE.fullmatch(line):
+        if lone or re.fullmatch(_RULE, line):
             self.at += 1
             if self.state != _BROKEN and line.rstrip(b"\r\n") == b"-- ":
                 self.state = _SIGNED
@@ -215,7 +215,7 @@ class _Scanner:
         return True
 
     def _conflict(self, line: bytes) -> bool:
-        if self.state == _BROKEN or not _CONFLICT.match(line):
+        if self.state == _BROKEN or not re.match(_CONFLICT, line):
             return False
         # In prose a row of seven underlines a heading.
         if line.startswith(b"=") and self.state in (_PROSE, _TALK):
