@@ -70,9 +70,12 @@ def test_the_row_of_what_is_installed(
 ) -> None:
     lines = list(chart.text(chart.bands(loaded.patches, loaded.lock), installed))
     assert lines[0].split() == ["vLLM", "1", "2"]
-    assert lines[-1] == chart.LEGEND
-    marked = [line.partition("  ")[0].strip() for line in lines if "is installed" in line]
-    assert marked == ([row] if row else [])
+    assert chart.LEGEND in lines[-2:]
+    marked = [line for line in lines if line.startswith("* ")]
+    assert len(marked) == (2 if row else 0)
+    if row:
+        assert marked[0].split(" ", 1)[1].startswith(f"{row} ")
+        assert marked[1] == f"* {installed} is installed"
 
 
 def test_without_a_lock_there_is_no_chart() -> None:
@@ -82,7 +85,7 @@ def test_without_a_lock_there_is_no_chart() -> None:
 def test_the_command(tmp_path: Path, folder: Path) -> None:
     scene = make_scene(tmp_path / "scene")
     options = ("--no-builtin", "--catalog", folder)
-    assert "0.11.0                  .  o  <- 0.11.0 is installed" in scene.run("list", *options).out
+    assert "* 0.11.0        . o\n" in scene.run("list", *options).out
     found = scene.run("list", *options, "--json").json
     assert found["installed"] == "0.11.0"
     assert found["releases"]["0.10.0"] == ["one", "two"]

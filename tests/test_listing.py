@@ -41,7 +41,7 @@ def test_two_lines_a_patch(patches: tuple[Patch, ...]) -> None:
         "    What one is for",
         " 2  two-of-them  crash         >=0.9",
         "    What two-of-them is for",
-        " 3  three        wrong-result  <0.9  (only if named)",
+        " 3  three        wrong-result  <0.9  if named",
         "    What three is for",
     ]
 
@@ -50,7 +50,7 @@ def test_am_i_affected(patches: tuple[Patch, ...]) -> None:
     assert lines(patches, "0.10.2")[::2] == [
         " 1  one          crash         affected",
         " 2  two-of-them  crash         affected, no diff",
-        " 3  three        wrong-result  not affected  (only if named)",
+        " 3  three        wrong-result  not affected  if named",
         "vLLM 0.10.2 is affected by 2 of 3",
     ]
 

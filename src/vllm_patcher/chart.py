@@ -27,7 +27,7 @@ LEGEND = (
     f"{LACKS} affected, no diff   {NOT_AFFECTED} not affected"
 )
 
-_NAMES = 22  # columns for the releases of a band
+_HERE = "*"
 
 
 class Band(Value):
@@ -64,15 +64,22 @@ def mark(patch: Patch, release: str) -> str:
 
 
 def text(found: Iterable[Band], installed: str | None) -> Iterator[str]:
-    """Yield the chart; the band of the version that is installed is marked."""
+    """Yield the chart, the numbers of the patches downwards, and mark the band of ``installed``."""
     shown = list(found)
     if not shown:
         return
-    heads = (f"{number:>2}" for number in range(1, len(shown[0].marks) + 1))
-    yield f"{'vLLM':<{_NAMES}} {' '.join(heads)}"
+    width = max(len(band.name) for band in shown)
+    numbers = [str(number) for number in range(1, len(shown[0].marks) + 1)]
+    digits = len(numbers[-1])
+    for place in range(digits):
+        name = "vLLM" if place == digits - 1 else ""
+        yield f"  {name:<{width}} {' '.join(one.rjust(digits)[place] for one in numbers)}".rstrip()
     meant = versions.names_of(installed or "")
+    is_shown = False
     for band in shown:
-        marks = " ".join(f"{one:>2}" for one in band.marks)
         here = not meant.isdisjoint(band.releases)
-        yield f"{band.name:<{_NAMES}} {marks}" + (f"  <- {installed} is installed" if here else "")
+        is_shown = is_shown or here
+        yield f"{_HERE if here else ' '} {band.name:<{width}} {' '.join(band.marks)}"
     yield LEGEND
+    if is_shown:
+        yield f"{_HERE} {installed} is installed"

@@ -77,15 +77,21 @@ def _answer(patch: Patch, release: str) -> str:
     return BY_FILES
 
 
-def text(rows: Sequence[Row], release: str | None) -> Iterator[str]:
-    """Yield two lines a patch, and one that sums up if a release was asked about."""
+def text(rows: Sequence[Row], release: str | None, *, columns: int = 10**6) -> Iterator[str]:
+    """Yield two lines a patch, and one that sums up if a release was asked about.
+
+    Titles are wrapped where the terminal has fewer ``columns`` than they need.
+    """
+    from textwrap import wrap
+
     width = max((len(row.patch.id) for row in rows), default=0)
     for number, row in enumerate(rows, 1):
         patch = row.patch
-        columns = [f"{number:>2}", f"{patch.id:<{width}}", f"{patch.kind:<12}"]
-        columns.append(_WORDS[row.answer] if row.answer else patch.affects)
-        yield "  ".join(columns) + ("  (only if named)" if not patch.default else "")
-        yield f"    {patch.title}"
+        cells = [f"{number:>2}", f"{patch.id:<{width}}", f"{patch.kind:<12}"]
+        cells.append(_WORDS[row.answer] if row.answer else patch.affects)
+        yield "  ".join(cells) + ("  if named" if not patch.default else "")
+        indent = " " * 4
+        yield from wrap(patch.title, columns, initial_indent=indent, subsequent_indent=indent)
     if not rows:
         yield "the catalog is empty"
     elif release is not None:

@@ -62,13 +62,28 @@ def as_it_is(hint: str) -> str:
 
 
 def text(
-    report: Report, *, style: Style = plain, verbose: bool = False, refused: bool = False
+    report: Report,
+    *,
+    style: Style = plain,
+    verbose: bool = False,
+    refused: bool = False,
+    columns: int = 10**6,
 ) -> Iterator[str]:
-    """Yield the lines of a report; ``refused`` leaves out what says how the verb ended."""
+    """Yield the lines of a report; ``refused`` leaves out what says how the verb ended.
+
+    Where the terminal has so few ``columns`` leaders get shorter, or a state its own line.
+    """
     yield headline(report.install, report.version)
-    width = max([_WIDTH, *(len(outcome.id) + 5 for outcome in report.patches)])
+    words = {outcome.id: _word(report, outcome) for outcome in report.patches}
+    width = max([_WIDTH, *(len(name) + 5 for name in words)])
+    width = min([width, *(columns - len(word) - 1 for word in words.values())])
     for outcome in report.patches:
-        yield from _outcome(outcome, _word(report, outcome), width, style, verbose=verbose)
+        word = words[outcome.id]
+        leader = dotted(outcome.id, width)
+        if len(leader) + 1 + len(word) > columns:
+            leader = f"{outcome.id}\n "
+        yield f"{leader} {style(word, _COLORS[word])}"
+        yield from _below(outcome, verbose=verbose)
     yield from _files(report, verbose=verbose)
     if report.verb != "verify":  # which says so as an error
         for path in report.hiding:
@@ -111,10 +126,7 @@ def install_text(install: Install, version: str) -> Iterator[str]:
     yield from (f"note       {note}" for note in install.notes)
 
 
-def _outcome(
-    outcome: Outcome, word: str, width: int, style: Style, *, verbose: bool
-) -> Iterator[str]:
-    yield f"{dotted(outcome.id, width)} {style(word, _COLORS[word])}"
+def _below(outcome: Outcome, *, verbose: bool) -> Iterator[str]:
     for reason in outcome.reasons:
         yield from _reason(reason)
     if verbose:

@@ -183,8 +183,11 @@ class Series:
         out = {patch.id for patch in self.out}
         # One that another patch does under its own name is in as well.
         done = [name for name, state in self._states.items() if state == APPLIED]
+        there = {*self._there, *done}
         reasons += [
-            Reason(what=f"conflicts with {name}, which is in")
+            Reason(
+                what=f"conflicts with {name}, which {'is in' if name in there else 'is to go in'}"
+            )
             for name in dict.fromkeys([*self._there, *(patch.id for patch in self.goal), *done])
             if name in asked.conflicts and name not in out
         ]

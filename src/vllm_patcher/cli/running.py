@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -121,11 +121,18 @@ def _print_notes(output: Output, result: Report) -> None:
 def _print_text(output: Output, result: Report) -> None:
     from vllm_patcher import report
 
-    style = output.style_for(sys.stdout)
-    output.lines(report.text(result, style=style, verbose=output.verbose))
+    output.lines(report.text(result, **_look(output)))
     if result.verb != "status":
         for warning in report.warnings(result):
             output.warning(warning)
+
+
+def _look(output: Output) -> dict[str, Any]:
+    return {
+        "style": output.style_for(sys.stdout),
+        "verbose": output.verbose,
+        "columns": output.columns(),
+    }
 
 
 def _print_for_ci(
@@ -193,9 +200,7 @@ def _print_error(call: Call, output: Output, error: VllmPatchError) -> int:
 
         if isinstance(error, Refused):
             _print_notes(output, error.report)
-            style = output.style_for(sys.stdout)
-            lines = report.text(error.report, style=style, verbose=output.verbose, refused=True)
-            output.lines(lines)
+            output.lines(report.text(error.report, **_look(output), refused=True))
         output.error(error, call.hint)
     return EXIT_USAGE if isinstance(error, UnknownPatch) else EXIT_REFUSED
 

@@ -30,6 +30,8 @@ EXIT_INTERRUPTED = 130
 
 Style = Callable[[str, str], str]
 
+_NO_TERMINAL = 10**6
+
 #: All control characters but tabs, line ends and what begins a colour.
 _CONTROL = r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]"
 
@@ -99,6 +101,14 @@ class Output:
             return code
         self.error_line(f"standard output can't be written: {self.lost}")
         return EXIT_REFUSED if code == EXIT_OK and not changed else code
+
+    def columns(self) -> int:
+        """How many characters a line of results may have: a terminal's, or any number."""
+        try:
+            width = os.get_terminal_size(sys.stdout.fileno()).columns
+        except (OSError, ValueError, AttributeError):
+            width = 0
+        return width or _NO_TERMINAL
 
     def style_for(self, stream: TextIO) -> Style:
         """The function that colours a text for this stream."""

@@ -44,7 +44,7 @@ def command(release: str | None, **common: Any) -> int:
         if output.json:
             output.document(listing.document(rows, release, bands, installed))
         else:
-            output.lines(listing.text(rows, release))
+            output.lines(listing.text(rows, release, columns=output.columns()))
             if release is None and bands:
                 output.lines(["", *chart.text(bands, installed)])
         return EXIT_OK
