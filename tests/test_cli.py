@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from scenes import Ran
 
 VERBS = ("apply", "verify", "revert", "status", "list", "show", "diff", "where")
-ALL_VERBS = (*VERBS, "check", "fit", "completion")
+ALL_VERBS = (*VERBS, "check", "fit", "merge-reports", "completion")
 IDS = ("lora-finish-request", "lora-waiting-leak")
 SCHEMA: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "docs" / "report.schema.json").read_text(encoding="utf-8")
@@ -562,7 +562,7 @@ class TestHelp:
 
     def test_the_verbs_are_listed_in_order(self) -> None:
         out = run("-h").out
-        assert tuple(re.findall(r"^  ([a-z]+) {2,}\S", out, re.MULTILINE)) == ALL_VERBS
+        assert tuple(re.findall(r"^  ([a-z][a-z-]*) {2,}\S", out, re.MULTILINE)) == ALL_VERBS
 
     def test_the_version(self) -> None:
         assert process("--version").out == f"vllm-patch {__version__}\n"
@@ -572,10 +572,19 @@ class TestHelp:
         [
             (
                 "apply",
-                "--dry-run --exact --no-config --id --skip-outside --kind --cve --allow-editable",
+                "--dry-run --exact --no-config --id --skip-outside --kind --cve --allow-editable "
+                "--ray --ray-timeout --skip-without-vllm --keep-going",
             ),
-            ("verify", "--strict --probe --no-config --id --skip-outside --kind --cve"),
-            ("revert", "--with-dependents --id --skip-outside"),
+            (
+                "verify",
+                "--strict --probe --no-config --id --skip-outside --kind --cve "
+                "--ray --ray-timeout --skip-without-vllm",
+            ),
+            (
+                "revert",
+                "--with-dependents --id --skip-outside "
+                "--ray --ray-timeout --skip-without-vllm --keep-going",
+            ),
             ("show", "--diff --for"),
         ],
     )

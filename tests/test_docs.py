@@ -97,6 +97,8 @@ def shell_of(install: WheelInstall, folder: Path) -> Callable[[str], str]:
         str(folder): "/home/you",
         str(venv): "/opt/venv",
         catalog.builtin_folder(): "/opt/tool/vllm_patcher/patches",
+        f'"host": "{os.uname().nodename}"': '"host": "node-7"',
+        f'"{os.uname().nodename}: ': '"node-7: ',
         install.site.parent.name: "python3.12",
     }
 
@@ -173,7 +175,7 @@ def verbs() -> Iterator[tuple[str, click.Command]]:
 
 def test_every_verb_has_its_json() -> None:
     page = read("reference/json.md")
-    shown = set(re.findall(r"^\$ vllm-patch ([a-z]+) .*--json", page, flags=re.MULTILINE))
+    shown = set(re.findall(r"^\$ vllm-patch ([a-z-]+) .*--json", page, flags=re.MULTILINE))
     options = {verb: {name for param in one.params for name in param.opts} for verb, one in verbs()}
     assert shown == {verb for verb, names in options.items() if "--json" in names}
 

@@ -567,7 +567,7 @@ def test_what_an_uninstall_left_behind(tmp_path: Path) -> None:
         fact = f"{option} {place}: {made.package} has no __init__.py, so it is no vLLM; remove it"
         assert refused.err.splitlines()[1] == f"  {fact}"
     document = tool("where", "--python", made.python, "--json").json
-    assert [error["code"] for error in document["errors"]] == ["no-vllm"]
+    assert [error["code"] for error in document["errors"]] == ["unusable-vllm"]
     shutil.rmtree(made.package)
     made.install()
     assert tool("apply", *mending(), "--python", made.python).code == 0

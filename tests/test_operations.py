@@ -162,7 +162,7 @@ class TestApply:
         with pytest.raises(Refused) as caught:
             operations.apply(request(scene, FIX))
         assert refused(caught) == [
-            ("no-vllm", "fix", "fix can't be kept track of: this vLLM has no dist-info")
+            ("unusable-vllm", "fix", "fix can't be kept track of: this vLLM has no dist-info")
         ]
         assert operations.apply(request(scene, "one", assume_version="0.11.0")).wrote
 

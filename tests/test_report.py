@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -351,6 +352,7 @@ class TestJson:
             "schema": 1,
             "verb": "apply",
             "ok": False,
+            "host": os.uname().nodename,
             "errors": [
                 {
                     "code": "invalid-patch",

@@ -6,6 +6,7 @@ Always true here: a report or an error goes in, one object comes out that
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +42,17 @@ def of_report(
         errors = (error,)
     elif report is not None and verb == "verify":
         errors = report.failures
-    body: dict[str, Any] = {"schema": SCHEMA, "verb": verb, "ok": not errors}
+    body: dict[str, Any] = {
+        "schema": SCHEMA,
+        "verb": verb,
+        "ok": not errors,
+        "host": os.uname().nodename,
+    }
     if report is not None:
         body |= _report_document(report)
     if diff is not None:
         body["diff"] = diff.decode("utf-8", "backslashreplace")
-    body["errors"] = [_error_document(item, hint) for item in errors]
+    body["errors"] = [of_error(item, hint) for item in errors]
     return body
 
 
@@ -73,7 +79,8 @@ def _report_document(report: Report) -> dict[str, Any]:
     }
 
 
-def _error_document(error: VllmPatchError, hint: Hint) -> dict[str, Any]:
+def of_error(error: VllmPatchError, hint: Hint) -> dict[str, Any]:
+    """Build the JSON of an error."""
     return {
         "code": error.code,
         "what": error.what,

@@ -46,7 +46,13 @@ class UnknownPatch(VllmPatchError):
 
 
 class NotInstalled(VllmPatchError):
-    """There is no vLLM to work on, or more than one and no telling which."""
+    """There is no vLLM that can be worked on, or more than one and no telling which."""
+
+    code = "unusable-vllm"
+
+
+class NoVllm(NotInstalled):
+    """There is no vLLM at all where one was looked for."""
 
     code = "no-vllm"
 

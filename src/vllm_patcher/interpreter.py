@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from vllm_patcher import process
-from vllm_patcher.errors import NotInstalled
+from vllm_patcher.errors import NotInstalled, NoVllm
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ def locate(python: str, *, environ: Mapping[str, str] = os.environ) -> str:
             return os.path.abspath(choice)
     message = f"{python} is no Python interpreter"
     looked = [f"{choice}: no file that can be run" for choice in choices] or ["not on PATH"]
-    raise NotInstalled(message, facts=looked, hint=_HINT)
+    kind = NotInstalled if os.path.lexists(python) else NoVllm
+    raise kind(message, facts=looked, hint=_HINT)
 
 
 def on_path(name: str, *, environ: Mapping[str, str]) -> list[str]:

@@ -21,9 +21,10 @@ from .states import APPLIED, NOT_APPLIED, PARTIAL, Asked, Finding, after
 from .survey import Survey, survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
     from .transaction import Change
+    from .tree.writing import Tree
 
 _DEFAULT = Request()
 
@@ -51,27 +52,39 @@ def preview(request: Request = _DEFAULT, *, exact: bool = False) -> Report:
     return report_on("preview", here, plan, findings=plan.findings)
 
 
-def apply(request: Request = _DEFAULT, *, exact: bool = False) -> Report:
+def apply(request: Request = _DEFAULT, *, exact: bool = False, rehearse: bool = False) -> Report:
     """Bring patches into an install; all or nothing.
 
     ``exact`` allows no hunk to move, unless the file's digest is listed, and no file that RECORD
     does not prove. Raises Refused, with every reason, if anything stands against it.
+    ``rehearse`` writes nothing: the report has the states of now, and what is raised is all that
+    can be known beforehand, a folder that can't be written too.
     """
     install = locate(request, to_patch=True)
     exact = exact or request.exact
-    run = _Run(install, request, lambda here: _plan_to_apply(here, request, exact=exact))
-    return run.report("apply", [after(finding) for finding in run.plan.findings])
+
+    def planner(here: Survey) -> Plan:
+        return _plan_to_apply(here, request, exact=exact)
+
+    run = _Run(install, request, planner, rehearse=rehearse)
+    return run.report("apply", after)
 
 
-def revert(request: Request = _DEFAULT, *, with_dependents: bool = False) -> Report:
+def revert(
+    request: Request = _DEFAULT, *, with_dependents: bool = False, rehearse: bool = False
+) -> Report:
     """Take patches out of an install again; all or nothing.
 
     Without names: all that the receipt or a proof says are in. What requires a named patch stays
-    in its way unless ``with_dependents``. Raises Refused, with every reason.
+    in its way unless ``with_dependents``. Raises Refused, with every reason. ``rehearse`` is as
+    for ``apply``.
     """
-    install = locate(request)
-    run = _Run(install, request, lambda h: _plan_to_revert(h, with_dependents=with_dependents))
-    return run.report("revert", [_gone(finding) for finding in run.plan.findings])
+
+    def planner(here: Survey) -> Plan:
+        return _plan_to_revert(here, with_dependents=with_dependents)
+
+    run = _Run(locate(request), request, planner, rehearse=rehearse)
+    return run.report("revert", _gone)
 
 
 def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = False) -> Report:
@@ -118,8 +131,14 @@ class _Run:
     """
 
     def __init__(
-        self, install: Install, request: Request, planner: Callable[[Survey], Plan]
+        self,
+        install: Install,
+        request: Request,
+        planner: Callable[[Survey], Plan],
+        *,
+        rehearse: bool,
     ) -> None:
+        self._rehearse = rehearse
         self._install = install
         self._request = request
         self._planner = planner
@@ -139,7 +158,9 @@ class _Run:
                 self._look()
             elif refusal is not None:
                 raise refusal
-            if self.change is not None:
+            if self.change is not None and rehearse:
+                self._check(self.change)
+            elif self.change is not None:
                 self._commit(self.change)
 
     def _look(self) -> None:
@@ -150,23 +171,35 @@ class _Run:
 
         self.change: Change | None = change_of(self.here, self.plan)
 
+    def _check(self, change: Change) -> None:
+        from .transaction import check
+
+        check(*self._trees(), change)
+
+    def _trees(self) -> tuple[Tree, Tree | None]:
+        from .tree.writing import Tree
+
+        info = self._install.dist_info
+        return Tree(self._install.package), None if info is None else Tree(info)
+
     def _commit(self, change: Change) -> None:
         from .transaction import commit
-        from .tree.writing import Tree
 
         # Before: a file that is replaced is linked to nothing afterwards.
         paths = [edit.path for edit in self.plan.edits]
         self.warnings += shared(self.here, self.plan, paths)
-        info = self._install.dist_info
-        commit(Tree(self._install.package), None if info is None else Tree(info), change)
+        commit(*self._trees(), change)
 
-    def report(self, verb: str, findings: Sequence[Finding]) -> Report:
+    def report(self, verb: str, outcome: Callable[[Finding], Finding]) -> Report:
+        """Report on the run; ``outcome`` says what a finding has become."""
+        wrote = self.change is not None and not self._rehearse
+        findings = self.plan.findings
         return report_on(
             verb,
             self.here,
             self.plan,
-            findings=findings,
-            wrote=self.change is not None,
+            findings=findings if self._rehearse else [outcome(finding) for finding in findings],
+            wrote=wrote,
             notes=self.warnings,
         )
 

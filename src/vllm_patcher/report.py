@@ -51,6 +51,11 @@ _FILE_WORDS = {
 _PROBE_WORDS = {ABSENT: "fault absent", SHOWN: "fault present", CANT_RUN: "can't tell"}
 
 
+def color_of(word: str) -> str:
+    """The colour of a state's word."""
+    return _COLORS[word]
+
+
 def plain(text: str, _color: str) -> str:
     """Leave a text uncoloured."""
     return text
@@ -82,7 +87,7 @@ def text(
         leader = dotted(outcome.id, width)
         if len(leader) + 1 + len(word) > columns:
             leader = f"{outcome.id}\n "
-        yield f"{leader} {style(word, _COLORS[word])}"
+        yield f"{leader} {style(word, color_of(word))}"
         yield from _below(outcome, verbose=verbose)
     yield from _files(report, verbose=verbose)
     if report.verb != "verify":  # which says so as an error

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from vllm_patcher import distribution, interpreter
-from vllm_patcher.errors import InvalidRecord, NotInstalled
+from vllm_patcher.errors import InvalidRecord, NotInstalled, NoVllm
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Search:
         self.seen: dict[object, Seen] = {}
         self.looked: list[str] = []
         self.notes: list[str] = []
+        self._remains = False  # something was seen that may be meant, or left of one
 
     def around(self) -> None:
         """Look where no option says: here, in what is active, then on PATH."""
@@ -88,6 +89,7 @@ class Search:
             return
         traces = _traces(site)
         self.looked += traces or [_lack(site)]
+        self._remains |= bool(traces)
         if os.path.basename(site) == "vllm" and os.path.isfile(os.path.join(site, "__init__.py")):
             hint = f"vllm-patch apply --site-packages {os.path.dirname(site)}"
         elif traces:
@@ -111,7 +113,8 @@ class Search:
 
     def _nothing(self, what: str, *, hint: str | None = None) -> NotInstalled:
         fallback = "vllm-patch apply --python /path/to/venv/bin/python, or --site-packages DIR"
-        return NotInstalled(what, facts=[*self.looked, *self.notes], hint=hint or fallback)
+        kind = NotInstalled if self._remains else NoVllm
+        return kind(what, facts=[*self.looked, *self.notes], hint=hint or fallback)
 
     def _on_path(self, own: Answer) -> None:
         for name in ("python3", "python"):
@@ -142,7 +145,7 @@ class Search:
         if spec is None:
             self.looked.append(f"{found_by}: no vllm on the path of {answer.executable}")
         elif spec.origin is None:
-            self.looked.append(_namespace(found_by, *spec.locations))
+            self._leave(_namespace(found_by, *spec.locations))
         else:
             origin = os.path.abspath(spec.origin)
             self._add(
@@ -170,10 +173,14 @@ class Search:
             fault = _fault(origin, is_package=True)
             self._add(Seen(package=package, found_by=found_by, python=python, fault=fault))
         elif os.path.isdir(package):
-            self.looked.append(_namespace(found_by, package))
+            self._leave(_namespace(found_by, package))
         else:
             _check_access(package)
         return os.path.isfile(origin)
+
+    def _leave(self, what: str) -> None:
+        self.looked.append(what)
+        self._remains = True
 
     def _add(self, seen: Seen) -> None:
         self.seen.setdefault(key(seen.package), seen)

@@ -113,6 +113,12 @@ def _wait_for_lock(
             return
 
 
+def check(package: Tree, info: Tree | None, change: Change) -> None:
+    """Ask for every file whether it can be written, and write nothing. Raises as `commit` does."""
+    opening, closing = _around(info, change)
+    _preflight(package, change, [*opening, *_files(package, change), *closing])
+
+
 def commit(package: Tree, info: Tree | None, change: Change) -> None:
     """Carry a change out, under the lock; on any exception take it back and raise.
 
@@ -121,10 +127,7 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
     """
     _read_again(package, change)
     opening, closing = _around(info, change)
-    files = [
-        _Write(package, edit.path, edit.before, edit.after, edit.like or "__init__.py")
-        for edit in change.edits
-    ]
+    files = _files(package, change)
     _sweep(package, info, change)
     _preflight(package, change, [*opening, *files, *closing])
     work = _Work()
@@ -142,6 +145,13 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
     except BaseException as error:
         work.take_back(error)
         raise
+
+
+def _files(package: Tree, change: Change) -> list[_Write]:
+    return [
+        _Write(package, edit.path, edit.before, edit.after, edit.like or "__init__.py")
+        for edit in change.edits
+    ]
 
 
 class _Write(Value):

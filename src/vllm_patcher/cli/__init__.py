@@ -23,7 +23,7 @@ class _Verbs(click.Group):
 
     NAMES = (
         *("apply", "verify", "revert", "status", "list", "show", "diff", "where"),
-        *("check", "fit", "completion"),
+        *("check", "fit", "merge-reports", "completion"),
     )
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own
@@ -37,7 +37,7 @@ class _Verbs(click.Group):
         if name not in self.NAMES:
             return None
         # importlib.import_module would do the same, and importing importlib takes time.
-        module = __import__(f"{__name__}.verbs.{name}", fromlist=["command"])
+        module = __import__(f"{__name__}.verbs.{name.replace('-', '_')}", fromlist=["command"])
         command: click.Command = module.command
         return command
 

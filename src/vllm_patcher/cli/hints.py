@@ -19,6 +19,7 @@ _PROGRAM = "vllm-patch"
 #: The library's word for "this command again"; what it adds says which install is meant.
 _AGAIN = ("apply --python ", "apply --site-packages ", "apply --allow-editable ")
 _USES_INSTALL = frozenset({"apply", "verify", "revert", "status", "diff", "where"})
+_ON_NODES = frozenset({"apply", "verify", "revert"})
 _OBEYS = frozenset({"apply", "verify"})
 _USES_NO_CATALOG = frozenset({"where"})
 
@@ -46,13 +47,26 @@ class Call(Value):
         if command.startswith(_AGAIN):
             again = (*self.patches, *self.flags)
             return _joined(
-                self.verb, again, self._chosen(), self._catalogs(), self._assumed(), rest=rest
+                self.verb,
+                again,
+                self._chosen(),
+                self._catalogs(),
+                self._assumed(),
+                self._ray(),
+                rest=rest,
             )
+        ray = self._ray() if verb in _ON_NODES else ()
         words = [*self.patches, *self._chosen()] if command == "apply" else rest.split()
         catalogs = () if verb in _USES_NO_CATALOG else (*self._catalogs(), *self._obeyed(verb))
         install = self._install() if verb in _USES_INSTALL else ()
         editable = ["--allow-editable"] * (self.options.allow_editable and verb == "apply")
-        return _joined(verb, words, catalogs, install, editable)
+        return _joined(verb, words, catalogs, install, editable, ray)
+
+    def _ray(self) -> Iterator[str]:
+        if self.options.skip_without_vllm and self.options.ray:
+            yield "--skip-without-vllm"
+        if self.options.ray:  # last, or else it may take the next word for the address
+            yield "--ray" if self.options.ray == "auto" else f"--ray={self.options.ray}"
 
     def _chosen(self) -> Iterator[str]:
         if self.options.name is not None:

@@ -115,6 +115,32 @@ POLICY = (
         help="Don't obey vllm-patch.toml or pyproject.toml of the current folder.",
     ),
 )
+RAY = (
+    click.option(
+        "--ray",
+        metavar="[HOST:PORT]",
+        is_flag=False,
+        flag_value="auto",
+        help="On every node of a Ray cluster: the one at this address, or the one Ray finds.",
+    ),
+    click.option(
+        "--ray-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="How long a node may take.  [default: 120]",
+    ),
+    click.option(
+        "--skip-without-vllm", is_flag=True, help="Allow nodes of the cluster to have no vLLM."
+    ),
+)
+RAY_WRITES = (
+    *RAY,
+    click.option(
+        "--keep-going",
+        is_flag=True,
+        help="Write on the nodes that can be written though others can't.",
+    ),
+)
 DIFFS = (
     click.option("--id", "name", metavar="NAME", help="The id of the one diff that is given."),
     click.option(
@@ -144,6 +170,10 @@ class Common(Value):
     name: str | None = None
     skip_outside: bool = False
     obey: bool | None = None
+    ray: str | None = None
+    ray_timeout: float | None = None
+    skip_without_vllm: bool = False
+    keep_going: bool = False
 
     @property
     def markdown(self) -> bool:
@@ -180,6 +210,7 @@ class Common(Value):
         if "" in (*patches, *self.catalogs, *self.pythons, self.site_packages):
             # An unset variable in a script; the current folder would be taken for it.
             raise click.UsageError("a value is empty")
+        self._check_ray()
         config = self._config(patches)
         items = _items(patches or config.patches, self.name)
         return [
@@ -201,6 +232,25 @@ class Common(Value):
             )
             for python in self.pythons or (None,)
         ]
+
+    def _check_ray(self) -> None:
+        only = {
+            "--ray-timeout": self.ray_timeout is not None,
+            "--skip-without-vllm": self.skip_without_vllm,
+            "--keep-going": self.keep_going,
+        }
+        for option, is_given in only.items():
+            if is_given and self.ray is None:
+                raise click.UsageError(f"{option} goes with --ray")
+        if self.ray is None:
+            return
+        if self.ray != "auto" and ":" not in self.ray:
+            # Else the patch behind it would be taken for the address.
+            raise click.UsageError(
+                f"--ray takes HOST:PORT or nothing, and {self.ray!r} is neither; put patches first"
+            )
+        if self.github or self.markdown:
+            raise click.UsageError("--ray prints text or JSON")
 
     def _config(self, patches: tuple[str, ...]) -> Config:
         """What the project wants, unless the command line says what is wanted."""

@@ -77,7 +77,7 @@ def each(
         rendered = _rendered(result, backwards=diff == "backwards") if diff else None
         failed = call.verb == "verify" and not result.ok
         hint = _on(call, request).hint
-        with _told_to_the_end(wrote=result.wrote):
+        with told_to_the_end(wrote=result.wrote):
             if output.json:
                 from vllm_patcher import document
 
@@ -99,7 +99,7 @@ def each(
 
 
 @contextmanager
-def _told_to_the_end(*, wrote: bool) -> Iterator[None]:
+def told_to_the_end(*, wrote: bool) -> Iterator[None]:
     """Keep Ctrl-C from ending a run as "interrupted" whose change is made and stays."""
     if not wrote:
         yield

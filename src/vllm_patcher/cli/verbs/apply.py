@@ -13,6 +13,7 @@ from vllm_patcher.cli.options import (
     DIFFS,
     INSTALL,
     POLICY,
+    RAY_WRITES,
     SHOW_CI,
     Common,
     options,
@@ -33,7 +34,7 @@ from vllm_patcher.cli.running import PATCHES, each, given
     is_flag=True,
     help="Patch an editable install too: a source tree, most often under git.",
 )
-@options(DIFFS, CHOICE, POLICY, INSTALL, CATALOG, SHOW_CI)
+@options(DIFFS, CHOICE, POLICY, INSTALL, CATALOG, RAY_WRITES, SHOW_CI)
 def command(patches: tuple[str, ...], *, dry_run: bool, exact: bool, **common: Any) -> int:
     """Bring patches in: all default ones of the catalog, or those named.
 
@@ -44,11 +45,16 @@ def command(patches: tuple[str, ...], *, dry_run: bool, exact: bool, **common: A
     vllm-patch apply
     vllm-patch apply lora-finish-request
     vllm-patch apply fix.patch
+    vllm-patch apply fix.patch --ray
     """  # noqa: D301 - \b is click's mark
     from vllm_patcher import operations
 
     flags = given(("--dry-run", dry_run), ("--exact", exact))
     call = Call(verb="apply", options=Common(**common), patches=patches, flags=flags)
+    if call.options.ray:
+        from vllm_patcher.cli.on_nodes import on_nodes
+
+        return on_nodes(call, {"exact": exact}, writes=not dry_run)
     if dry_run:
         return each(call, lambda r: operations.preview(r, exact=exact), diff="forwards")
     return each(call, lambda r: operations.apply(r, exact=exact))

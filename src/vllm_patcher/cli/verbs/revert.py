@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, DIFFS, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.options import CATALOG, DIFFS, INSTALL, RAY_WRITES, SHOW, Common, options
 from vllm_patcher.cli.running import PATCHES, each, given
 
 
 @click.command("revert")
 @PATCHES
 @click.option("--with-dependents", is_flag=True, help="Take out what requires them, too.")
-@options(DIFFS, INSTALL, CATALOG, SHOW)
+@options(DIFFS, INSTALL, CATALOG, RAY_WRITES, SHOW)
 def command(patches: tuple[str, ...], *, with_dependents: bool, **common: Any) -> int:
     """Take patches out again: all that are proven to be in, or those named.
 
@@ -28,4 +28,8 @@ def command(patches: tuple[str, ...], *, with_dependents: bool, **common: Any) -
 
     flags = given(("--with-dependents", with_dependents))
     call = Call(verb="revert", options=Common(**common), patches=patches, flags=flags)
+    if call.options.ray:
+        from vllm_patcher.cli.on_nodes import on_nodes
+
+        return on_nodes(call, {"with_dependents": with_dependents}, writes=True)
     return each(call, lambda r: operations.revert(r, with_dependents=with_dependents))

@@ -13,6 +13,7 @@ from vllm_patcher.cli.options import (
     DIFFS,
     INSTALL,
     POLICY,
+    RAY,
     SHOW_CI,
     Common,
     options,
@@ -24,7 +25,7 @@ from vllm_patcher.cli.running import PATCHES, each, given
 @PATCHES
 @click.option("--strict", is_flag=True, help="A modified file or an unsupported patch fails too.")
 @click.option("--probe", is_flag=True, help="Also run the probes: is the fault really gone?")
-@options(DIFFS, CHOICE, POLICY, INSTALL, CATALOG, SHOW_CI)
+@options(DIFFS, CHOICE, POLICY, INSTALL, CATALOG, RAY, SHOW_CI)
 def command(patches: tuple[str, ...], *, strict: bool, probe: bool, **common: Any) -> int:
     """Prove that patches are in: the default ones or those named, and all applied before.
 
@@ -33,9 +34,14 @@ def command(patches: tuple[str, ...], *, strict: bool, probe: bool, **common: An
     \b
     vllm-patch verify
     vllm-patch verify --probe lora-finish-request
+    vllm-patch verify --ray
     """  # noqa: D301 - \b is click's mark
     from vllm_patcher import operations
 
     flags = given(("--strict", strict), ("--probe", probe))
     call = Call(verb="verify", options=Common(**common), patches=patches, flags=flags)
+    if call.options.ray:
+        from vllm_patcher.cli.on_nodes import on_nodes
+
+        return on_nodes(call, {"strict": strict, "probe": probe})
     return each(call, lambda r: operations.verify(r, strict=strict, probe=probe))

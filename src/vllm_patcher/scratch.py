@@ -1,4 +1,4 @@
-"""A package of a few files, laid out in a temporary folder for a probe to look at.
+"""A few files, laid out in a temporary folder for a probe or a verb to read.
 
 Always true here: the folder is new, belongs to this user alone, and is gone afterwards.
 """
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def laid_out(files: Mapping[str, bytes | None]) -> Iterator[str]:
-    """Lay files out by their paths in the package (None: no file); give the package's folder."""
-    with tempfile.TemporaryDirectory(prefix="vllm-patcher-") as folder:
-        package = os.path.join(folder, "vllm")
-        os.mkdir(package)
+def laid_out(files: Mapping[str, bytes | None], *, name: str = "vllm") -> Iterator[str]:
+    """Lay files out in a folder of a name, by their paths in it (None: no file); give the folder."""
+    with tempfile.TemporaryDirectory(prefix="vllm-patcher-") as scratch:
+        folder = os.path.join(scratch, name)
+        os.mkdir(folder)
         for path, data in files.items():
             if data is not None:
-                target = os.path.join(package, path)
+                target = os.path.join(folder, path)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 with open(target, "wb") as file:
                     file.write(data)
-        yield package
+        yield folder

@@ -1,0 +1,75 @@
+"""The verbs on a cluster, and the reports of many hosts: call the library, print its answer.
+
+Always true here: nothing is decided about a node or a patch.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from .running import guarded, told_to_the_end
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vllm_patcher.cluster.nodes import Answer
+    from vllm_patcher.request import Request
+
+    from .hints import Call
+    from .shell import Output
+
+_SECONDS = 120.0
+
+
+def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = None) -> int:
+    """Run a verb on every node of a Ray cluster; ``writes`` None says that it never does.
+
+    With ``writes`` false it is only rehearsed. Returns the exit code.
+    """
+    output = call.options.output()
+    chosen = call.options
+    changed = False
+
+    def one(request: Request) -> int:
+        nonlocal changed
+        from vllm_patcher.cluster import campaign, errand, nodes, raylets
+
+        load = errand.packed(call.verb, request, options)
+        address = None if chosen.ray == "auto" else chosen.ray
+        cluster = raylets.connected(address, seconds=chosen.ray_timeout or _SECONDS)
+        try:
+            if writes is None:
+                found = campaign.ask(cluster, load)
+            elif not writes:
+                found = campaign.rehearse(cluster, load)
+            else:
+                found = campaign.change(
+                    cluster,
+                    load,
+                    keep_going=chosen.keep_going,
+                    skip_without_vllm=chosen.skip_without_vllm,
+                )
+        finally:
+            cluster.close()
+        skips = chosen.skip_without_vllm
+        answer = nodes.fold(call.verb, found, skip_without_vllm=skips, hint=call.hint)
+        changed = answer.wrote
+        with told_to_the_end(wrote=changed):
+            return tell(call, output, answer)
+
+    return output.ending(guarded(call, output, one), changed=changed)
+
+
+def tell(call: Call, output: Output, answer: Answer) -> int:
+    """Print the answer of a cluster; return its exit code."""
+    from vllm_patcher.cluster import table
+
+    if output.json:
+        output.document(table.document(answer, hint=call.hint))
+        return answer.code
+    style = output.style_for(sys.stdout)
+    output.lines(table.text(answer, style=style, verbose=output.verbose))
+    for error in answer.errors:
+        output.error(error, call.hint)
+    return answer.code

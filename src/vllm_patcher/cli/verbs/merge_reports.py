@@ -1,0 +1,54 @@
+"""The verb `merge-reports`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from vllm_patcher.cli.hints import Call
+from vllm_patcher.cli.options import SHOW, Common, options
+from vllm_patcher.cli.running import guarded
+
+
+@click.command("merge-reports")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--nodes", type=click.IntRange(min=1), metavar="N", help="So many reports there must be."
+)
+@click.option("--skip-without-vllm", is_flag=True, help="Allow hosts to have no vLLM.")
+@options(SHOW)
+def command(
+    files: tuple[str, ...], *, nodes: int | None, skip_without_vllm: bool, **common: Any
+) -> int:
+    """Fold what `--json` printed on many hosts into one answer, as --ray gives it.
+
+    FILE holds a report a line; - is standard input. Exit code 0 means that all hosts are as asked
+    and have the same files.
+
+    \b
+    srun --output=%N.json vllm-patch verify --json
+    vllm-patch merge-reports --nodes 16 *.json
+    """  # noqa: D301 - \b is click's mark
+    from vllm_patcher.cli.on_nodes import tell
+    from vllm_patcher.cluster import gathered
+    from vllm_patcher.cluster.nodes import fold
+
+    call = Call(verb="merge-reports", options=Common(**common))
+    output = call.options.output()
+
+    def one(_request: object) -> int:
+        found = [node for path in files for node in gathered.read(path, _data(path))]
+        found += gathered.missing(found, nodes or 0)
+        verb = gathered.verb_of(found)
+        return tell(call, output, fold(verb, found, skip_without_vllm=skip_without_vllm))
+
+    return output.ending(guarded(call, output, one))
+
+
+def _data(path: str) -> bytes:
+    if path == "-":
+        return sys.stdin.buffer.read() if sys.stdin is not None else b""
+    with open(path, "rb") as file:
+        return file.read()

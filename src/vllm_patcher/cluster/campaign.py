@@ -1,0 +1,64 @@
+"""A verb on a whole cluster: asked everywhere at once, and changed nowhere before all can be.
+
+Always true here: a node is written to only after it, and unless told to keep going every other
+one, has said that it can be; nodes that see one copy of the files do not write it side by side.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .nodes import NOT_ASKED, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from .errand import Errand
+    from .raylets import Raylets
+
+
+def ask(raylets: Raylets, errand: Errand) -> list[Node]:
+    """Do an errand that writes nothing on every node."""
+    return [*raylets.do(errand, list(raylets.first)), *raylets.joined()]
+
+
+def rehearse(raylets: Raylets, errand: Errand) -> list[Node]:
+    """Say of every node whether an errand could be done there; write nothing."""
+    return ask(raylets, errand.replaced(options={**errand.options, "rehearse": True}))
+
+
+def change(
+    raylets: Raylets, errand: Errand, *, keep_going: bool, skip_without_vllm: bool
+) -> list[Node]:
+    """Rehearse an errand on every node, then do it; return what became of each.
+
+    If a node can't, nothing is done anywhere, unless ``keep_going``. ``skip_without_vllm`` lets a
+    node without one stand by.
+    """
+    rehearsed = rehearse(raylets, errand)
+    able = [node for node in rehearsed if node.report is not None and node.report["ok"]]
+    unable = [node for node in rehearsed if node not in able]
+    in_the_way = [node for node in unable if not (skip_without_vllm and node.lacks_vllm)]
+    if in_the_way and not keep_going:
+        return rehearsed
+    done = _do(raylets, errand, able)
+    known = {node.id for node in rehearsed}
+    late = [node for node in raylets.joined() if node.id not in known]
+    return [*done, *unable, *late]
+
+
+def _do(raylets: Raylets, errand: Errand, nodes: Iterable[Node]) -> list[Node]:
+    """The first of those that see one copy does the work; the others find it done."""
+    by_copy: dict[Hashable, list[Node]] = {}
+    for node in nodes:
+        by_copy.setdefault(node.id if node.copy is None else node.copy, []).append(node)
+    firsts = raylets.do(errand, [some[0].id for some in by_copy.values()])
+    rest: list[Node] = []
+    stopped: list[Node] = []
+    for first, some in zip(firsts, by_copy.values(), strict=True):
+        if first.report is not None and first.report["ok"]:
+            rest += some[1:]
+        else:
+            why = f"{first.name}, which sees the same files, has failed"
+            stopped += [n.replaced(fate=NOT_ASKED, report=None, why=why) for n in some[1:]]
+    return [*firsts, *raylets.do(errand, [node.id for node in rest]), *stopped]

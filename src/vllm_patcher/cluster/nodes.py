@@ -1,0 +1,283 @@
+"""What many hosts have answered, folded: which agree, which is odd, and what that comes to.
+
+Always true here: answers go in as the JSON of reports, however they came; nothing is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vllm_patcher.errors import NoVllm, VllmPatchError
+from vllm_patcher.report import as_it_is
+from vllm_patcher.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from vllm_patcher.report import Hint
+
+#: What became of a node: it answered, or why there is no answer of it.
+ANSWERED = "answered"
+DIED = "died"
+TIMED_OUT = "timed-out"
+JOINED = "joined"
+FAILED = "failed"
+NOT_ASKED = "not-asked"
+SILENT = "silent"
+
+_BACK = {"apply": "revert", "revert": "apply"}
+_AS_ASKED, _IS_NOT, _CANT_TELL = 0, 1, 3
+
+
+class NodeNotAsAsked(VllmPatchError):
+    """A node answered, and what it has is not what was asked for, or could not be made so."""
+
+    code = "node-not-as-asked"
+
+
+class NodeSilent(VllmPatchError):
+    """Of a node there is no answer, so nobody knows what it has."""
+
+    code = "node-silent"
+
+
+class NodesDiffer(VllmPatchError):
+    """Each node is as asked, and yet they do not have the same files."""
+
+    code = "nodes-differ"
+
+
+class HalfDone(VllmPatchError):
+    """Some nodes were written to, and others, that were to be, could not be."""
+
+    code = "half-done"
+
+
+class Node(Value):
+    """One node: its ``id``, ``address`` and ``host`` as far as they are known, and its answer.
+
+    ``report`` is the JSON of a verb, None if there is none; ``why`` says more of a ``fate`` that
+    is not `answered`. ``copy`` is equal where nodes see one copy on a shared file system.
+    """
+
+    id: str
+    address: str = ""
+    host: str = ""
+    fate: str = ANSWERED
+    report: Mapping[str, Any] | None = None
+    why: str = ""
+    copy: Hashable = None
+
+    @property
+    def name(self) -> str:
+        """How people call it."""
+        return " ".join(filter(None, dict.fromkeys([self.address, self.host]))) or self.id
+
+    @property
+    def lacks_vllm(self) -> bool:
+        """Whether it answered that it has no vLLM at all."""
+        errors = self.report["errors"] if self.report is not None else ()
+        return any(error["code"] == NoVllm.code for error in errors)
+
+    @property
+    def digests(self) -> Mapping[str, str | None]:
+        """The SHA-256 digests of the files that patches are about, as they are now."""
+        report = self.report or {}
+        # In an answer of `verify` what comes after is what `apply` would make.
+        key = "sha256_before" if report.get("verb") == "verify" else "sha256_after"
+        return {file["path"]: file[key] for file in report.get("files", ())}
+
+    @property
+    def states(self) -> Mapping[str, str]:
+        """The states of the patches that were reported on."""
+        return {patch["id"]: patch["state"] for patch in (self.report or {}).get("patches", ())}
+
+    @property
+    def wrote(self) -> bool:
+        """Whether something was changed there."""
+        return bool((self.report or {}).get("wrote"))
+
+    @property
+    def version(self) -> str:
+        """The distribution and version of its vLLM."""
+        install = (self.report or {}).get("install")
+        return f"{install['name'] or 'vllm'} {install['version']}".strip() if install else ""
+
+
+class Group(Value):
+    """Nodes that agree in all that matters; ``code`` is the exit code that each is worth."""
+
+    nodes: tuple[Node, ...]
+    code: int
+    skipped: bool = False
+
+    @property
+    def first(self) -> Node:
+        """One of them, to speak for all."""
+        return self.nodes[0]
+
+
+class Answer(Value):
+    """The answer of a cluster: groups, the odd ones first, and what is wrong."""
+
+    verb: str
+    groups: tuple[Group, ...]
+    errors: tuple[VllmPatchError, ...]
+    wrote: bool
+
+    @property
+    def code(self) -> int:
+        """The exit code: the worst of the nodes', or what it means that they differ."""
+        worst = max((group.code for group in self.groups), default=_CANT_TELL)
+        return worst or (_IS_NOT if self.errors else _AS_ASKED)
+
+    @property
+    def skipped(self) -> int:
+        """How many nodes have no vLLM, and are allowed not to."""
+        return sum(len(group.nodes) for group in self.groups if group.skipped)
+
+
+def fold(
+    verb: str,
+    nodes: Iterable[Node],
+    *,
+    skip_without_vllm: bool = False,
+    hint: Hint = as_it_is,
+) -> Answer:
+    """Fold the answers of nodes.
+
+    ``skip_without_vllm`` allows nodes to have none, but not all of them. ``hint`` makes commands
+    in the facts of errors ones for the command line at hand.
+    """
+    by_key: dict[Hashable, list[Node]] = {}
+    everyone = tuple(nodes)
+    skips = skip_without_vllm and not all(node.lacks_vllm for node in everyone)
+    for node in everyone:
+        by_key.setdefault(_key(node), []).append(node)
+    groups = []
+    for some in by_key.values():
+        skipped = skips and some[0].lacks_vllm
+        code = _AS_ASKED if skipped else _code(some[0])
+        groups.append(Group(nodes=tuple(some), code=code, skipped=skipped))
+    groups.sort(key=lambda group: (-group.code, len(group.nodes), group.first.name))
+    return Answer(
+        verb=verb,
+        groups=tuple(groups),
+        errors=tuple(_errors(verb, groups, hint)),
+        wrote=any(node.wrote for node in everyone),
+    )
+
+
+def _key(node: Node) -> Hashable:
+    report = node.report
+    if report is None:
+        return node.fate, node.why
+    return (
+        node.version,
+        tuple(sorted(node.states.items())),
+        tuple(sorted(node.digests.items())),
+        tuple((error["code"], error["what"]) for error in report["errors"]),
+    )
+
+
+def _code(node: Node) -> int:
+    if node.report is None:
+        return _CANT_TELL
+    if node.report["ok"]:
+        return _AS_ASKED
+    # Only `verify` says no and describes what it has seen; all else was refused or impossible.
+    return _IS_NOT if node.report["verb"] == "verify" and node.version else _CANT_TELL
+
+
+def _errors(verb: str, groups: Sequence[Group], hint: Hint) -> Iterator[VllmPatchError]:
+    if not groups:
+        yield NodeSilent("there is no node, so nothing is known")
+    everyone = [(group, node) for group in groups for node in group.nodes]
+    wrong = [node for group, node in everyone if group.code and node.report is not None]
+    if wrong:
+        lacking = [node for node in wrong if node.lacks_vllm]
+        may = ["nodes that never serve may lack it with --skip-without-vllm"] if lacking else []
+        yield NodeNotAsAsked(
+            f"{_some(wrong, len(everyone))} not as asked",
+            facts=[*_lines(wrong), *may],
+            hint="vllm-patch apply" if verb == "verify" and len(lacking) < len(wrong) else None,
+        )
+    silent = [node for _group, node in everyone if node.report is None]
+    if silent:
+        yield NodeSilent(f"{_some(silent, len(everyone))} without an answer", facts=_lines(silent))
+    written = [node for _group, node in everyone if node.wrote]
+    if written and (wrong or silent):
+        back = " ".join(["vllm-patch", _BACK[verb], *_changed(written)])
+        yield HalfDone(
+            f"{_some(written, len(everyone))} changed, and not all of the others could be",
+            facts=[*_lines(written), f"to take that back: {hint(back)}"],
+            hint=f"vllm-patch {verb}",  # which finds done what is done
+        )
+    served = [group for group in groups if not group.code and not group.skipped]
+    if len(served) > 1:
+        yield NodesDiffer(
+            "the nodes do not have the same files",
+            facts=_differences(served),
+            hint="bring all nodes to one release of vLLM, and the same patches into each",
+        )
+
+
+def _lines(nodes: Iterable[Node]) -> list[str]:
+    return [f"{node.name}: {said(node)}" for node in nodes]
+
+
+def _some(nodes: Sequence[Node], total: int) -> str:
+    of = f"{len(nodes)} of {total} node{'s' if total > 1 else ''}"
+    return f"{of} {'is' if len(nodes) == 1 else 'are'}"
+
+
+def _changed(nodes: Iterable[Node]) -> list[str]:
+    """Name the patches that a run has brought in or taken out."""
+    return list(
+        dict.fromkeys(
+            patch["id"]
+            for node in nodes
+            for patch in (node.report or {})["patches"]
+            if patch["was"] != patch["state"]
+        )
+    )
+
+
+def _differences(groups: Sequence[Group]) -> Iterator[str]:
+    """Say in what each group differs from the largest one."""
+    most = max(groups, key=lambda group: len(group.nodes)).first
+    for group in groups:
+        node = group.first
+        if node is most:
+            continue
+        odd = [node.version] if node.version != most.version else _odd_files(node, most)
+        yield f"{who(group.nodes)}: {', '.join(odd)}; {most.name}: {most.version}"
+
+
+def _odd_files(node: Node, other: Node) -> list[str]:
+    """Say which files differ or, should they all be equal, which states."""
+    paths = sorted({*node.digests, *other.digests})
+    differ = [path for path in paths if node.digests.get(path) != other.digests.get(path)]
+    return [f"vllm/{path}" for path in differ] or [
+        f"{name} {state}" for name, state in node.states.items() if other.states.get(name) != state
+    ]
+
+
+def who(nodes: Sequence[Node], most: int = 1) -> str:
+    """Name nodes, the first of them by name."""
+    named = ", ".join(node.name for node in nodes[:most])
+    more = len(nodes) - most
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def said(node: Node) -> str:
+    """Say in a few words what a node has answered, or why it has not."""
+    if node.report is None:
+        return f"{node.fate}: {node.why}" if node.why else node.fate
+    states = list(node.states.values())
+    counted = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    if node.report["ok"]:
+        return ", ".join(counted) or "nothing to do"
+    errors = [error["what"] for error in node.report["errors"]]
+    return errors[0] if not counted or node.report["verb"] != "verify" else ", ".join(counted)

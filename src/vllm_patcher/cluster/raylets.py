@@ -1,0 +1,159 @@
+"""Errands on the nodes of a Ray cluster, one pinned task each.
+
+Always true here: a task asks for no processor and may run on no other node, nothing is installed
+anywhere, and what has not answered in time is cancelled. Ray carries this package and unidiff to
+the nodes, so that those need Python and Ray alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from vllm_patcher.errors import VllmPatchError
+
+from . import errand as errands
+from .nodes import ANSWERED, DIED, FAILED, JOINED, TIMED_OUT, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .errand import Errand
+
+_INSTALL = "pip install 'vllm-patcher[ray]'"
+_LOOK = "ray status"
+_CONNECT_SECONDS = 10.0
+_MOST = 200  # characters of what a node says went wrong
+
+
+class NoCluster(VllmPatchError):
+    """Ray is not there, or no cluster of it."""
+
+    code = "no-cluster"
+
+
+class Raylets:
+    """The nodes of one cluster; each may take so many ``seconds`` for one errand."""
+
+    def __init__(self, ray: Any, *, seconds: float) -> None:
+        self._ray = ray
+        self._seconds = seconds
+        self._task = ray.remote(num_cpus=0, max_retries=0)(errands.run)
+        self.first = self._alive()
+        """The nodes that were alive at the beginning, by their ids."""
+
+    @property
+    def address(self) -> str:
+        """Where the cluster is."""
+        return str(self._ray.get_runtime_context().gcs_address)
+
+    def do(self, errand: Errand, nodes: Sequence[str]) -> list[Node]:
+        """Do an errand on nodes, at the same time on all; return them with their answers."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        load = self._ray.put(errand)
+        tasks: dict[Any, str] = {}
+        for node in nodes:
+            pinned = NodeAffinitySchedulingStrategy(node, soft=False)
+            tasks[self._task.options(scheduling_strategy=pinned).remote(load)] = node
+        # All of them began now, so this is the time of each.
+        done, late = self._ray.wait(list(tasks), num_returns=len(tasks), timeout=self._seconds)
+        for task in late:
+            self._ray.cancel(task, force=True)
+        found = {tasks[task]: self._answer(task, self.first[tasks[task]]) for task in done}
+        return [found.get(node) or self._too_late(self.first[node]) for node in nodes]
+
+    def joined(self) -> list[Node]:
+        """Return the nodes that were not there at the beginning: nobody has asked them."""
+        why = "it came while the others were asked"
+        new = [node for name, node in self._alive().items() if name not in self.first]
+        return [node.replaced(fate=JOINED, why=why) for node in new]
+
+    def close(self) -> None:
+        """Leave the cluster as it is."""
+        self._ray.shutdown()
+
+    def _alive(self) -> dict[str, Node]:
+        return {
+            found["NodeID"]: Node(
+                id=found["NodeID"],
+                address=found["NodeManagerAddress"],
+                host=found["NodeManagerHostname"],
+            )
+            for found in self._ray.nodes()
+            if found["Alive"]
+        }
+
+    def _too_late(self, node: Node) -> Node:
+        return node.replaced(fate=TIMED_OUT, why=f"no answer in {self._seconds:g} s")
+
+    def _answer(self, task: Any, node: Node) -> Node:
+        from ray import exceptions
+
+        try:
+            answer: Mapping[str, Any] = self._ray.get(task)
+        except exceptions.RayTaskError as error:
+            return node.replaced(fate=FAILED, why=_last_line(error))
+        except exceptions.RuntimeEnvSetupError as error:
+            return node.replaced(fate=FAILED, why=f"Ray can't set the task up: {_last_line(error)}")
+        except exceptions.RayError as error:
+            return node.replaced(fate=DIED, why=type(error).__name__)
+        return node.replaced(fate=ANSWERED, report=answer["report"], copy=answer["copy"])
+
+
+def connected(address: str | None, *, seconds: float) -> Raylets:
+    """Go to the cluster at an address (None: the one that Ray finds). Raises NoCluster."""
+    where = address or os.environ.get("RAY_ADDRESS", "")
+    why = _unreachable(where)
+    if why:
+        raise NoCluster(f"there is no Ray cluster at {where}", facts=[why], hint=_LOOK)
+    # Ray's own news are not ours to tell. What has been set by the user stays.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
+    try:
+        import ray
+    except ImportError as error:
+        raise NoCluster("--ray needs Ray, which is not here", hint=_INSTALL) from error
+    try:
+        ray.init(
+            address=address or "auto",
+            runtime_env={"py_modules": _carried()},
+            logging_level="ERROR",
+            log_to_driver=False,
+        )
+        return Raylets(ray, seconds=seconds)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        raise NoCluster(
+            f"there is no Ray cluster at {address or 'any address that Ray knows'}",
+            facts=[_last_line(error)],
+            hint=_LOOK,
+        ) from error
+
+
+def _unreachable(address: str) -> str:
+    """Say why nobody listens at HOST:PORT, which Ray would find out in minutes; "" if not known."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdigit():
+        return ""
+    import socket
+
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        return str(error)
+    return ""
+
+
+def _carried() -> list[str]:
+    """The folders of the packages that a node needs besides what Ray itself needs."""
+    from importlib.util import find_spec
+
+    names = ["vllm_patcher", "unidiff", *(["tomli"] if sys.version_info < (3, 11) else [])]
+    specs = [find_spec(name) for name in names]
+    return [os.path.dirname(os.path.abspath(str(spec.origin))) for spec in specs if spec]
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:_MOST] if lines else type(error).__name__

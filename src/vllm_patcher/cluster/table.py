@@ -1,0 +1,91 @@
+"""The answer of a cluster as text and as JSON.
+
+Always true here: an answer goes in, lines or one object come out; nothing is decided or printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from vllm_patcher.document import SCHEMA, of_error
+from vllm_patcher.report import Style, as_it_is, color_of, dotted, plain
+from vllm_patcher.results import PatchNotIn
+from vllm_patcher.states import FAILING
+
+from .nodes import said, who
+
+if TYPE_CHECKING:
+    from vllm_patcher.report import Hint
+
+    from .nodes import Answer, Group
+
+_MOST_NAMED = 3
+_GOOD, _SKIPPED, _BAD = "green", "yellow", "red"
+
+
+def text(answer: Answer, *, style: Style = plain, verbose: bool = False) -> Iterator[str]:
+    """Yield a line a group of nodes that agree, the odd ones first, and details of those.
+
+    ``verbose`` names every node and every patch.
+    """
+    names = [who(group.nodes, _MOST_NAMED) for group in answer.groups]
+    width = max(map(len, names), default=0)
+    versions = [group.first.version or "-" for group in answer.groups]
+    second = max(map(len, versions), default=0)
+    for group, name, version in zip(answer.groups, names, versions, strict=True):
+        word = "skipped: no vLLM" if group.skipped else said(group.first)
+        color = _BAD if group.code else _SKIPPED if group.skipped else _GOOD
+        yield f"{name:<{width}}  {version:<{second}}  {style(word, color)}"
+        if verbose and len(group.nodes) > _MOST_NAMED:
+            yield from (f"  {node.name}" for node in group.nodes)
+        yield from _patches(group, style, verbose=verbose)
+    total = sum(len(group.nodes) for group in answer.groups)
+    if answer.skipped:
+        yield f"{answer.skipped} of {total} nodes without a vLLM, which is allowed"
+    if answer.wrote:
+        yield "restart running vLLM processes"
+
+
+def _patches(group: Group, style: Style, *, verbose: bool) -> Iterator[str]:
+    report = group.first.report
+    if report is None or group.skipped:
+        return
+    for patch in report.get("patches", ()):
+        if not verbose and not (group.code and patch["state"] in FAILING):
+            continue
+        yield f"  {dotted(patch['id'])} {style(patch['state'], color_of(patch['state']))}"
+        for reason in patch["reasons"]:
+            where = f"vllm/{reason['path']}" if reason["path"] else ""
+            where += f":{reason['line']}" if reason["line"] else ""
+            yield f"    {where}  {reason['what']}" if where else f"    {reason['what']}"
+    for error in report["errors"] if group.code else ():
+        if error["code"] == PatchNotIn.code:  # which the lines above say
+            continue
+        yield from (f"  {line}" for line in (error["what"], *error["facts"]))
+
+
+def document(answer: Answer, *, hint: Hint = as_it_is) -> dict[str, Any]:
+    """Build the JSON of an answer: every node with its whole report."""
+    return {
+        "schema": SCHEMA,
+        "verb": answer.verb,
+        "ok": answer.code == 0,
+        "nodes": [
+            {
+                "id": node.id,
+                "address": node.address or None,
+                "host": node.host or None,
+                "fate": node.fate,
+                "why": node.why or None,
+                "skipped": group.skipped,
+                "ok": group.code == 0,
+                "report": node.report,
+            }
+            for group in answer.groups
+            for node in group.nodes
+        ],
+        "groups": [[node.id for node in group.nodes] for group in answer.groups],
+        "wrote": answer.wrote,
+        "errors": [of_error(error, hint) for error in answer.errors],
+    }
