@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from scenes import Ran
 
 VERBS = ("apply", "verify", "revert", "status", "list", "show", "diff", "where")
+CHOOSING = "--id --skip-outside --kind --cve"
+RAY = "--ray --ray-timeout --skip-without-vllm"
 ALL_VERBS = (*VERBS, "check", "fit", "merge-reports", "completion")
 IDS = ("lora-finish-request", "lora-waiting-leak")
 SCHEMA: dict[str, Any] = json.loads(
@@ -572,19 +574,10 @@ class TestHelp:
         [
             (
                 "apply",
-                "--dry-run --exact --no-config --id --skip-outside --kind --cve --allow-editable "
-                "--ray --ray-timeout --skip-without-vllm --keep-going",
+                f"--dry-run --exact {CHOOSING} --no-config --allow-editable {RAY} --keep-going",
             ),
-            (
-                "verify",
-                "--strict --probe --no-config --id --skip-outside --kind --cve "
-                "--ray --ray-timeout --skip-without-vllm",
-            ),
-            (
-                "revert",
-                "--with-dependents --id --skip-outside "
-                "--ray --ray-timeout --skip-without-vllm --keep-going",
-            ),
+            ("verify", f"--strict --probe {CHOOSING} --no-config {RAY}"),
+            ("revert", f"--with-dependents --id --skip-outside {RAY} --keep-going"),
             ("show", "--diff --for"),
         ],
     )
@@ -1134,7 +1127,8 @@ def retold(lines: list[str], root: Path) -> Iterator[str]:
         elif line.startswith("$ "):
             yield ("\n" if number else "") + line + "\n"
             code, out = shown(line.removeprefix("$ "))
-            yield out.replace(str(root), "ROOT")
+            host = f'"host": "{os.uname().nodename}"'
+            yield out.replace(str(root), "ROOT").replace(host, '"host": "HOST"')
             yield f"[{code}]\n" if code else ""
 
 

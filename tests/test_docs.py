@@ -182,7 +182,7 @@ def test_every_verb_has_its_json() -> None:
 
 SHOWN = dict(
     re.findall(
-        r"^\$ vllm-patch ([a-z]+ [^\n]*)json\.tool\n(\{.*?^\})$", read("reference/json.md"), SPREAD
+        r"^\$ vllm-patch ([a-z-]+ [^\n]*)json\.tool\n(\{.*?^\})$", read("reference/json.md"), SPREAD
     )
 )
 

@@ -16,8 +16,8 @@ from .errors import InvalidPatch, NotReleased, UnsafePath, VllmPatchError
 from .fit import FITTING, look_at, plan_of, verdict_of
 from .plan import plan_apply
 from .releases.index import side_by_side
-from .scratch import laid_out
 from .request import Request
+from .scratch import laid_out
 from .states import APPLIED, NOT_APPLIED, UPSTREAM
 from .survey import survey
 from .values import Value

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def laid_out(files: Mapping[str, bytes | None], *, name: str = "vllm") -> Iterator[str]:
-    """Lay files out in a folder of a name, by their paths in it (None: no file); give the folder."""
+    """Lay files out by their paths in a folder of a name (None: no file); give the folder."""
     with tempfile.TemporaryDirectory(prefix="vllm-patcher-") as scratch:
         folder = os.path.join(scratch, name)
         os.mkdir(folder)
