@@ -11,48 +11,61 @@ from typing import TYPE_CHECKING
 from .nodes import NOT_ASKED, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from typing import Protocol
 
     from .errand import Errand
-    from .raylets import Raylets
+
+    class Cluster(Protocol):
+        """What is asked of a cluster; :class:`.raylets.Raylets` is one."""
+
+        @property
+        def first(self) -> Mapping[str, Node]:
+            """The nodes that there were at the beginning, by their ids."""
+
+        def do(self, errand: Errand, nodes: Sequence[str]) -> list[Node]:
+            """Do an errand on nodes, at the same time on all; return them with their answers."""
+
+        def joined(self) -> list[Node]:
+            """Return the nodes that were not there at the beginning."""
 
 
-def ask(raylets: Raylets, errand: Errand) -> list[Node]:
+def ask(cluster: Cluster, errand: Errand) -> list[Node]:
     """Do an errand that writes nothing on every node."""
-    return [*raylets.do(errand, list(raylets.first)), *raylets.joined()]
+    return [*cluster.do(errand, list(cluster.first)), *cluster.joined()]
 
 
-def rehearse(raylets: Raylets, errand: Errand) -> list[Node]:
+def rehearse(cluster: Cluster, errand: Errand) -> list[Node]:
     """Say of every node whether an errand could be done there; write nothing."""
-    return ask(raylets, errand.replaced(options={**errand.options, "rehearse": True}))
+    return ask(cluster, errand.replaced(options={**errand.options, "rehearse": True}))
 
 
 def change(
-    raylets: Raylets, errand: Errand, *, keep_going: bool, skip_without_vllm: bool
+    cluster: Cluster, errand: Errand, *, keep_going: bool, skip_without_vllm: bool
 ) -> list[Node]:
     """Rehearse an errand on every node, then do it; return what became of each.
 
     If a node can't, nothing is done anywhere, unless ``keep_going``. ``skip_without_vllm`` lets a
     node without one stand by.
     """
-    rehearsed = rehearse(raylets, errand)
+    rehearsed = rehearse(cluster, errand)
     able = [node for node in rehearsed if node.report is not None and node.report["ok"]]
     unable = [node for node in rehearsed if node not in able]
     in_the_way = [node for node in unable if not (skip_without_vllm and node.lacks_vllm)]
     if in_the_way and not keep_going:
         return rehearsed
-    done = _do(raylets, errand, able)
+    done = _do(cluster, errand, able)
     known = {node.id for node in rehearsed}
-    late = [node for node in raylets.joined() if node.id not in known]
+    late = [node for node in cluster.joined() if node.id not in known]
     return [*done, *unable, *late]
 
 
-def _do(raylets: Raylets, errand: Errand, nodes: Iterable[Node]) -> list[Node]:
+def _do(cluster: Cluster, errand: Errand, nodes: Iterable[Node]) -> list[Node]:
     """The first of those that see one copy does the work; the others find it done."""
     by_copy: dict[Hashable, list[Node]] = {}
     for node in nodes:
         by_copy.setdefault(node.id if node.copy is None else node.copy, []).append(node)
-    firsts = raylets.do(errand, [some[0].id for some in by_copy.values()])
+    firsts = cluster.do(errand, [some[0].id for some in by_copy.values()])
     rest: list[Node] = []
     stopped: list[Node] = []
     for first, some in zip(firsts, by_copy.values(), strict=True):
@@ -61,4 +74,4 @@ def _do(raylets: Raylets, errand: Errand, nodes: Iterable[Node]) -> list[Node]:
         else:
             why = f"{first.name}, which sees the same files, has failed"
             stopped += [n.replaced(fate=NOT_ASKED, report=None, why=why) for n in some[1:]]
-    return [*firsts, *raylets.do(errand, [node.id for node in rest]), *stopped]
+    return [*firsts, *cluster.do(errand, [node.id for node in rest]), *stopped]

@@ -21,6 +21,26 @@ if TYPE_CHECKING:
 VERBS = ("verify", "apply", "revert")
 
 
+_TEXT, _FLAG, _NOTHING = (str,), (bool,), (type(None),)
+_PERHAPS = (str, type(None))
+_ANY = {"ok": _FLAG, "host": _TEXT, "errors": [{"code": _TEXT, "what": _TEXT, "facts": [_TEXT]}]}
+#: What there is besides where a vLLM was looked at, and where none was.
+_WHOLE = {
+    "install": {"name": _TEXT, "version": _TEXT},
+    "wrote": _FLAG,
+    "patches": [
+        {
+            "id": _TEXT,
+            "state": _TEXT,
+            "was": _TEXT,
+            "reasons": [{"what": _TEXT, "path": _PERHAPS, "line": (int, type(None))}],
+        }
+    ],
+    "files": [{"path": _TEXT, "sha256_before": _PERHAPS, "sha256_after": _PERHAPS}],
+}
+_BARE = dict.fromkeys(_WHOLE, _NOTHING)
+
+
 class InvalidReport(VllmPatchError):
     """What was to be a report of vllm-patch is none."""
 
@@ -35,7 +55,7 @@ def read(path: str, data: bytes) -> Iterator[Node]:
     for number, line in lines:
         where = f"{path}:{number}"
         report = _report(line, where)
-        yield Node(id=where, host=report.get("host") or _stem(path), report=report)
+        yield Node(id=where, host=report["host"] or _stem(path), report=report)
 
 
 def missing(nodes: Sequence[Node], expected: int) -> Iterator[Node]:
@@ -64,28 +84,22 @@ def _report(line: bytes, where: str) -> dict[str, Any]:
         raise _invalid(where, f"it is not JSON: {error}") from error
     if not isinstance(report, dict) or report.get("schema") != SCHEMA:
         raise _invalid(where, f"it is no object with schema {SCHEMA}")
-    if report.get("verb") not in VERBS or not _is_whole(report):
+    is_whole = _is_like(report, _ANY) and any(_is_like(report, s) for s in (_WHOLE, _BARE))
+    if report.get("verb") not in list(VERBS) or not is_whole:
         raise _invalid(where, f"it is not what {', '.join(VERBS)} print with --json")
     return report
 
 
-def _is_whole(report: dict[str, Any]) -> bool:
+def _is_like(value: object, shape: Any) -> bool:
     """Say whether all that is read of a report is there, and of its kind."""
-    try:
-        return (
-            isinstance(report["ok"], bool)
-            and all(isinstance(e["code"] + e["what"], str) for e in report["errors"])
-            and all(isinstance(fact, str) for e in report["errors"] for fact in e["facts"])
-            and all(isinstance(p["id"] + p["state"], str) for p in report.get("patches", []))
-            and all(isinstance(p["reasons"], list) for p in report.get("patches", []))
-            and all(
-                isinstance(f["path"], str) and "sha256_before" in f and "sha256_after" in f
-                for f in report.get("files", [])
-            )
-            and isinstance(report.get("install", {"version": ""})["version"], str)
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_is_like(item, shape[0]) for item in value)
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(
+            (key in value or inner is _NOTHING) and _is_like(value.get(key), inner)
+            for key, inner in shape.items()
         )
-    except (KeyError, TypeError):
-        return False
+    return type(value) in shape
 
 
 def _invalid(where: str, why: str) -> InvalidReport:

@@ -26,6 +26,7 @@ FAILED = "failed"
 NOT_ASKED = "not-asked"
 SILENT = "silent"
 
+_MOST_NAMED = 3
 _BACK = {"apply": "revert", "revert": "apply"}
 _AS_ASKED, _IS_NOT, _CANT_TELL = 0, 1, 3
 
@@ -193,24 +194,25 @@ def _code(node: Node) -> int:
 def _errors(verb: str, groups: Sequence[Group], hint: Hint) -> Iterator[VllmPatchError]:
     if not groups:
         yield NodeSilent("there is no node, so nothing is known")
-    everyone = [(group, node) for group in groups for node in group.nodes]
-    wrong = [node for group, node in everyone if group.code and node.report is not None]
+    wrong = [group for group in groups if group.code and group.first.report is not None]
     if wrong:
-        lacking = [node for node in wrong if node.lacks_vllm]
+        lacking = [group for group in wrong if group.first.lacks_vllm]
         may = ["nodes that never serve may lack it with --skip-without-vllm"] if lacking else []
         yield NodeNotAsAsked(
-            f"{_some(wrong, len(everyone))} not as asked",
+            f"{_some(wrong, groups)} not as asked",
             facts=[*_lines(wrong), *may],
-            hint="vllm-patch apply" if verb == "verify" and len(lacking) < len(wrong) else None,
+            hint="vllm-patch apply" if verb == "verify" and lacking != wrong else None,
         )
-    silent = [node for _group, node in everyone if node.report is None]
+    silent = [group for group in groups if group.first.report is None]
     if silent:
-        yield NodeSilent(f"{_some(silent, len(everyone))} without an answer", facts=_lines(silent))
-    written = [node for _group, node in everyone if node.wrote]
+        yield NodeSilent(f"{_some(silent, groups)} without an answer", facts=_lines(silent))
+    # Of nodes that agree some may have had it before.
+    changed = [tuple(node for node in group.nodes if node.wrote) for group in groups]
+    written = [Group(nodes=nodes, code=_AS_ASKED) for nodes in changed if nodes]
     if written and (wrong or silent):
         back = " ".join(["vllm-patch", _BACK[verb], *_changed(written)])
         yield HalfDone(
-            f"{_some(written, len(everyone))} changed, and not all of the others could be",
+            f"{_some(written, groups)} changed, and not all of the others could be",
             facts=[*_lines(written), f"to take that back: {hint(back)}"],
             hint=f"vllm-patch {verb}",  # which finds done what is done
         )
@@ -223,22 +225,22 @@ def _errors(verb: str, groups: Sequence[Group], hint: Hint) -> Iterator[VllmPatc
         )
 
 
-def _lines(nodes: Iterable[Node]) -> list[str]:
-    return [f"{node.name}: {said(node)}" for node in nodes]
+def _lines(groups: Iterable[Group]) -> list[str]:
+    return [f"{who(group.nodes)}: {said(group.first)}" for group in groups]
 
 
-def _some(nodes: Sequence[Node], total: int) -> str:
-    of = f"{len(nodes)} of {total} node{'s' if total > 1 else ''}"
-    return f"{of} {'is' if len(nodes) == 1 else 'are'}"
+def _some(some: Iterable[Group], groups: Iterable[Group]) -> str:
+    count, total = (sum(len(group.nodes) for group in each) for each in (some, groups))
+    return f"{count} of {total} node{'s' if total > 1 else ''} {'is' if count == 1 else 'are'}"
 
 
-def _changed(nodes: Iterable[Node]) -> list[str]:
+def _changed(groups: Iterable[Group]) -> list[str]:
     """Name the patches that a run has brought in or taken out."""
     return list(
         dict.fromkeys(
             patch["id"]
-            for node in nodes
-            for patch in (node.report or {})["patches"]
+            for group in groups
+            for patch in (group.first.report or {})["patches"]
             if patch["was"] != patch["state"]
         )
     )
@@ -264,8 +266,8 @@ def _odd_files(node: Node, other: Node) -> list[str]:
     ]
 
 
-def who(nodes: Sequence[Node], most: int = 1) -> str:
-    """Name nodes, the first of them by name."""
+def who(nodes: Sequence[Node], most: int = _MOST_NAMED) -> str:
+    """Name nodes: the first of them, and how many more there are."""
     named = ", ".join(node.name for node in nodes[:most])
     more = len(nodes) - most
     return f"{named} and {more} more" if more > 0 else named

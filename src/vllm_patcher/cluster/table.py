@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from .nodes import Answer, Group
 
-_MOST_NAMED = 3
 _GOOD, _SKIPPED, _BAD = "green", "yellow", "red"
 
 
@@ -29,7 +28,7 @@ def text(answer: Answer, *, style: Style = plain, verbose: bool = False) -> Iter
 
     ``verbose`` names every node and every patch.
     """
-    names = [who(group.nodes, _MOST_NAMED) for group in answer.groups]
+    names = [who(group.nodes) for group in answer.groups]
     width = max(map(len, names), default=0)
     versions = [group.first.version or "-" for group in answer.groups]
     second = max(map(len, versions), default=0)
@@ -37,7 +36,7 @@ def text(answer: Answer, *, style: Style = plain, verbose: bool = False) -> Iter
         word = "skipped: no vLLM" if group.skipped else said(group.first)
         color = _BAD if group.code else _SKIPPED if group.skipped else _GOOD
         yield f"{name:<{width}}  {version:<{second}}  {style(word, color)}"
-        if verbose and len(group.nodes) > _MOST_NAMED:
+        if verbose and len(group.nodes) > 1:
             yield from (f"  {node.name}" for node in group.nodes)
         yield from _patches(group, style, verbose=verbose)
     total = sum(len(group.nodes) for group in answer.groups)

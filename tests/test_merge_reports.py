@@ -1,0 +1,200 @@
+"""Reports that hosts have written, folded: what `--json` printed goes in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from scenes import Scene, entry, make_scene, patch, run
+from vllm_patcher.cluster import gathered
+from vllm_patcher.cluster.gathered import InvalidReport
+
+DOCS = Path(__file__).parent.parent / "docs"
+SCHEMA = json.loads((DOCS / "report.schema.json").read_text(encoding="utf-8"))
+
+
+class Hosts:
+    """Hosts with an install each, whose reports lie in files that bear their names."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.scenes: dict[str, Scene] = {}
+        self.files: dict[str, str] = {}
+
+    def report(self, name: str, verb: str = "verify", **more: Any) -> Path:
+        """Let a host write its report."""
+        if name not in self.scenes:
+            self.scenes[name] = make_scene(self.root / name, **more)
+        scene = self.scenes[name]
+        options = scene.catalog(entry("one", patch(a05="50")))
+        printed = scene.run(verb, *options, "--json").out
+        path = self.root / f"{name}.json"
+        path.write_text(json.dumps({**json.loads(printed), "host": name}) + "\n")
+        return path
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Hosts:
+    return Hosts(tmp_path)
+
+
+def test_all_the_same(hosts: Hosts) -> None:
+    for name in ("gpu-1", "gpu-2"):
+        hosts.report(name, "apply")
+    files = [hosts.report(name) for name in ("gpu-1", "gpu-2")]
+    done = run("merge-reports", *files)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "gpu-1, gpu-2  vllm 0.11.0  1 applied\n"
+
+
+def test_the_odd_one(hosts: Hosts) -> None:
+    hosts.report("gpu-1", "apply")
+    done = run("merge-reports", *(hosts.report(name) for name in ("gpu-1", "gpu-2")))
+    assert done.code == 1
+    assert done.out.splitlines() == [
+        "gpu-2  vllm 0.11.0  1 not-applied",
+        "  one ............................ not-applied",
+        "gpu-1  vllm 0.11.0  1 applied",
+    ]
+    assert done.err.splitlines() == [
+        "error: 1 of 2 nodes is not as asked",
+        "  gpu-2: 1 not-applied",
+        "hint: vllm-patch apply",
+    ]
+
+
+def test_another_release(hosts: Hosts) -> None:
+    hosts.report("gpu-1", "apply")
+    hosts.report("gpu-2", "apply", version="0.10.2")
+    done = run("merge-reports", *(hosts.report(name) for name in ("gpu-1", "gpu-2")))
+    assert done.code == 1
+    assert "gpu-2: vllm 0.10.2; gpu-1: vllm 0.11.0" in done.err
+
+
+def test_all_on_standard_input(hosts: Hosts) -> None:
+    """As `srun` prints them when it is not told to write files."""
+    lines = b"".join(hosts.report(name).read_bytes() for name in ("gpu-1", "gpu-2"))
+    done = run("merge-reports", "-", stdin=b"\n" + lines)
+    assert (done.code, done.out.splitlines()[0]) == (1, "gpu-1, gpu-2  vllm 0.11.0  1 not-applied")
+
+
+def test_what_apply_has_printed(hosts: Hosts) -> None:
+    done = run("merge-reports", *(hosts.report(name, "apply") for name in ("gpu-1", "gpu-2")))
+    assert (done.code, done.out.splitlines()[-1]) == (0, "restart running vLLM processes")
+
+
+@pytest.mark.parametrize(("expected", "code"), [("1", 0), ("2", 0), ("3", 3)])
+def test_so_many_there_must_be(hosts: Hosts, expected: str, code: int) -> None:
+    for name in ("gpu-1", "gpu-2"):
+        hosts.report(name, "apply")
+    files = [hosts.report(name) for name in ("gpu-1", "gpu-2")]
+    done = run("merge-reports", "--nodes", expected, *files)
+    assert done.code == code
+    assert ("2 of 3 reports are there" in done.err) is bool(code)
+
+
+def test_a_host_that_has_written_nothing(hosts: Hosts) -> None:
+    hosts.report("gpu-1", "apply")
+    empty = hosts.root / "gpu-2.json"
+    empty.write_text("\n")
+    done = run("merge-reports", hosts.report("gpu-1"), empty)
+    assert done.code == 3
+    assert f"gpu-2: silent: {empty} is empty" in done.err
+
+
+def test_a_host_without_a_vllm(hosts: Hosts) -> None:
+    hosts.report("gpu-1", "apply")
+    head = hosts.root / "head.json"
+    head.write_text(run("verify", "--json", "--site-packages", hosts.root).out)
+    files = [hosts.report("gpu-1"), head]
+    assert run("merge-reports", *files).code == 3
+    assert run("merge-reports", *files, "--skip-without-vllm").code == 0
+
+
+def test_json(hosts: Hosts) -> None:
+    hosts.report("gpu-1", "apply")
+    head = hosts.root / "head.json"
+    head.write_text(run("verify", "--json", "--site-packages", hosts.root).out)
+    files = [*(hosts.report(name) for name in ("gpu-1", "gpu-2")), head]
+    done = run("merge-reports", *files, "--json")
+    jsonschema.validate(done.json, SCHEMA)
+    assert (done.code, done.json["ok"]) == (3, False)
+    assert len(done.json["groups"]) == 3
+    assert {node["host"]: node["ok"] for node in done.json["nodes"]}["gpu-1"] is True
+    jsonschema.validate(run("merge-reports", "/none", "--json").json, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "no object with schema 1"),
+        ("null", "no object with schema 1"),
+        ('{"schema": 2, "verb": "verify"}', "no object with schema 1"),
+        ('{"schema": 1, "verb": "list", "ok": true, "errors": []}', "not what"),
+        ('{"schema": 1, "verb": "verify"}', "not what"),
+        ('{"schema": 1, "verb": "verify", "ok": 1, "errors": []}', "not what"),
+        ('{"schema": 1, "verb": "verify", "ok": true, "errors": [1]}', "not what"),
+        ('{"schema": 1, "verb": "verify", "ok": true, "errors": {}, "patches": 1}', "not what"),
+        ('{"schema": 1, "verb": "verify", "ok": true, "errors": [], "install": 1}', "not what"),
+        ('{"schema": 1, "verb": "verify", "ok": true, "errors": [], "files": [{}]}', "not what"),
+        ("\x00\xff", "not JSON"),
+    ],
+)
+def test_what_is_no_report(hosts: Hosts, text: str, why: str) -> None:
+    path = hosts.root / "odd.json"
+    path.write_text(f"\n{text}\n", encoding="latin-1")
+    done = run("merge-reports", hosts.report("gpu-1"), path)
+    assert (done.code, done.out) == (3, "")
+    assert f"{path}:2 is no report of vllm-patch" in done.err
+    assert why in done.err
+
+
+def test_every_field_that_is_read_is_looked_at(hosts: Hosts) -> None:
+    """Whatever is taken out of a report or made another kind: an error of ours, or no harm."""
+    good = json.loads(hosts.report("gpu-1").read_text())
+
+    def spoiled(value: Any) -> list[Any]:
+        found: list[Any] = [None, 7, "x", [], {}, [None], {"x": 1}]
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                found.append({k: v for k, v in value.items() if k != key})
+                found += [{**value, key: odd} for odd in spoiled(inner)]
+        elif isinstance(value, list) and value:
+            found += [[odd, *value[1:]] for odd in spoiled(value[0])]
+        return found
+
+    path = hosts.root / "odd.json"
+    codes = set()
+    for document in spoiled(good):
+        path.write_text(json.dumps(document))
+        for options in ((), ("--json",), ("-v",)):
+            done = run("merge-reports", path, *options)
+            assert done.code in (0, 1, 3), (document, done.err)
+            codes.add(done.code)
+    assert codes >= {1, 3}
+
+
+def test_two_verbs_at_once(hosts: Hosts) -> None:
+    done = run("merge-reports", hosts.report("gpu-1", "apply"), hosts.report("gpu-2"))
+    assert (done.code, done.err) == (3, "error: reports of several verbs: apply, verify\n")
+
+
+def test_a_file_that_is_not_there() -> None:
+    done = run("merge-reports", "/none.json")
+    assert (done.code, done.err) == (3, "error: /none.json: No such file or directory\n")
+
+
+def test_a_file_is_needed() -> None:
+    assert run("merge-reports").code == 2
+
+
+def test_no_report_is_no_answer() -> None:
+    with pytest.raises(InvalidReport):
+        list(gathered.read("x", b"{}"))
+    assert gathered.verb_of([]) == "verify"

@@ -1,0 +1,238 @@
+"""Many answers folded into one: who agrees, who is odd, and what that comes to."""
+
+from __future__ import annotations
+
+import cProfile
+import time
+from typing import Any
+
+import pytest
+
+from vllm_patcher.cluster import table
+from vllm_patcher.cluster.nodes import (
+    DIED,
+    JOINED,
+    TIMED_OUT,
+    Answer,
+    Node,
+    fold,
+    said,
+)
+
+MOST_GROWTH = 2.2  # for twice as many
+
+
+def report(
+    verb: str = "verify",
+    *,
+    version: str = "0.11.0",
+    states: dict[str, str] | None = None,
+    digest: str = "d1",
+    was: str | None = None,
+    errors: tuple[str, ...] = (),
+    wrote: bool = False,
+) -> dict[str, Any]:
+    """What a host answers; ``errors`` are codes."""
+    states = {"one": "applied"} if states is None else states
+    return {
+        "verb": verb,
+        "ok": not errors,
+        "install": {"name": "vllm", "version": version, "package": "/site/vllm"},
+        "patches": [
+            {"id": name, "state": state, "was": was or state, "reasons": []}
+            for name, state in states.items()
+        ],
+        "files": [{"path": "a.py", "sha256_before": digest, "sha256_after": f"after {digest}"}],
+        "wrote": wrote,
+        "errors": [{"code": code, "what": f"what {code} is", "facts": ["why"]} for code in errors],
+    }
+
+
+def nothing(code: str = "no-vllm", verb: str = "verify") -> dict[str, Any]:
+    """What a host answers that could not look at a vLLM."""
+    error = {"code": code, "what": f"what {code} is", "facts": []}
+    return {"verb": verb, "ok": False, "errors": [error]}
+
+
+def node(number: int, answer: dict[str, Any] | None = None, **more: Any) -> Node:
+    return Node(
+        id=f"id{number}", address=f"10.0.0.{number}", host=f"gpu-{number}", report=answer, **more
+    )
+
+
+def lines(answer: Answer, **more: Any) -> list[str]:
+    return list(table.text(answer, **more))
+
+
+def facts(answer: Answer) -> dict[str, list[str]]:
+    """The facts of each error, by its code."""
+    return {error.code: list(error.facts) for error in answer.errors}
+
+
+NOT_IN: dict[str, Any] = {
+    "states": {"one": "not-applied"},
+    "errors": ("patch-not-in",),
+    "digest": "d0",
+}
+
+
+def test_all_the_same() -> None:
+    answer = fold("verify", [node(n, report()) for n in range(1, 17)])
+    assert (answer.code, answer.errors) == (0, ())
+    assert lines(answer) == [
+        "10.0.0.1 gpu-1, 10.0.0.2 gpu-2, 10.0.0.3 gpu-3 and 13 more  vllm 0.11.0  1 applied"
+    ]
+    assert len(lines(answer, verbose=True)) == 1 + 16 + 1
+
+
+def test_the_odd_one_comes_first_with_its_patches() -> None:
+    everyone = [node(1, report()), node(2, report()), node(3, report(**NOT_IN))]
+    answer = fold("verify", everyone)
+    assert answer.code == 1
+    assert lines(answer) == [
+        "10.0.0.3 gpu-3                  vllm 0.11.0  1 not-applied",
+        "  one ............................ not-applied",
+        "10.0.0.1 gpu-1, 10.0.0.2 gpu-2  vllm 0.11.0  1 applied",
+    ]
+    (error,) = answer.errors
+    assert (error.what, error.facts) == (
+        "1 of 3 nodes is not as asked",
+        ("10.0.0.3 gpu-3: 1 not-applied",),
+    )
+    assert error.hint == "vllm-patch apply"
+
+
+def test_other_errors_than_a_patch_that_is_not_in_are_told() -> None:
+    stale = report(errors=("stale-bytecode",))
+    assert lines(fold("verify", [node(1, stale)]))[1:] == ["  what stale-bytecode is", "  why"]
+
+
+@pytest.mark.parametrize(
+    ("other", "fact"),
+    [
+        ({"version": "0.10.2", "digest": "d2"}, "vllm 0.10.2"),
+        ({"digest": "d2"}, "vllm/a.py"),
+        ({"states": {"one": "upstream"}}, "one upstream"),
+    ],
+)
+def test_nodes_that_are_as_asked_and_yet_differ(other: dict[str, Any], fact: str) -> None:
+    everyone = [node(1, report()), node(2, report()), node(3, report(**other))]
+    answer = fold("verify", everyone)
+    assert answer.code == 1
+    assert facts(answer) == {
+        "nodes-differ": [f"10.0.0.3 gpu-3: {fact}; 10.0.0.1 gpu-1: vllm 0.11.0"]
+    }
+
+
+def test_verify_compares_what_is_there_and_apply_what_it_has_made() -> None:
+    """What verify calls after is what apply would make."""
+    one, other = report(), report()
+    other["files"][0]["sha256_after"] = "after d9"
+    assert fold("verify", [node(1, one), node(2, other)]).code == 0
+    for each in (one, other):
+        each["verb"] = "apply"
+    assert fold("apply", [node(1, one), node(2, other)]).code == 1
+
+
+@pytest.mark.parametrize("fate", [DIED, TIMED_OUT, JOINED])
+def test_a_node_without_an_answer(fate: str) -> None:
+    answer = fold("verify", [node(1, report()), node(2, fate=fate, why="so it is")])
+    assert answer.code == 3
+    assert facts(answer) == {"node-silent": [f"10.0.0.2 gpu-2: {fate}: so it is"]}
+    assert lines(answer)[0].startswith("10.0.0.2 gpu-2  -            " + fate)
+
+
+def test_no_node_at_all() -> None:
+    answer = fold("verify", [])
+    assert (answer.code, list(facts(answer))) == (3, ["node-silent"])
+
+
+@pytest.mark.parametrize("verb", ["apply", "revert"])
+def test_what_could_not_be_done_is_no_answer_of_no(verb: str) -> None:
+    refused = report(verb, states={"one": "conflict"}, errors=("conflict",))
+    answer = fold(verb, [node(1, refused)])
+    assert answer.code == 3
+    assert answer.errors[0].facts == ("10.0.0.1 gpu-1: what conflict is",)
+
+
+class TestWithoutVllm:
+    def test_it_is_named(self) -> None:
+        answer = fold("verify", [node(1, nothing()), node(2, report())])
+        assert answer.code == 3
+        (error,) = answer.errors
+        assert "--skip-without-vllm" in error.facts[-1]
+        assert error.hint is None  # apply would not help
+
+    def test_it_is_allowed_and_counted(self) -> None:
+        everyone = [node(1, nothing()), node(2, report())]
+        answer = fold("verify", everyone, skip_without_vllm=True)
+        assert (answer.code, answer.errors) == (0, ())
+        assert lines(answer) == [
+            "10.0.0.1 gpu-1  -            skipped: no vLLM",
+            "10.0.0.2 gpu-2  vllm 0.11.0  1 applied",
+            "1 of 2 nodes without a vLLM, which is allowed",
+        ]
+
+    def test_not_that_none_has_one(self) -> None:
+        answer = fold("verify", [node(1, nothing()), node(2, nothing())], skip_without_vllm=True)
+        assert answer.code == 3
+
+    def test_one_that_can_not_be_used_is_not_allowed(self) -> None:
+        everyone = [node(1, nothing("unusable-vllm")), node(2, report())]
+        assert fold("verify", everyone, skip_without_vllm=True).code == 3
+
+
+def test_what_was_done_on_some_comes_with_the_ways_on_and_back() -> None:
+    done = report("apply", was="not-applied", wrote=True)
+    failed = nothing("write-failed", "apply")
+    answer = fold("apply", [node(1, done), node(2, failed)], hint=lambda hint: f"{hint} --ray")
+    assert (answer.code, answer.wrote) == (3, True)
+    half = answer.errors[1]
+    assert (half.code, half.hint) == ("half-done", "vllm-patch apply")
+    assert half.facts == (
+        "10.0.0.1 gpu-1: 1 applied",
+        "to take that back: vllm-patch revert one --ray",
+    )
+    assert lines(answer)[-1] == "restart running vLLM processes"
+
+
+def test_nodes_that_had_it_before_agree_with_those_that_have_it_now() -> None:
+    """As do two that see one copy: only one of them has written it."""
+    done = report("apply", was="not-applied", wrote=True)
+    answer = fold("apply", [node(1, report("apply")), node(2, done)])
+    assert (answer.code, answer.errors, len(answer.groups)) == (0, (), 1)
+    failed = nothing("write-failed", "apply")
+    half = fold("apply", [node(1, report("apply")), node(2, done), node(3, failed)]).errors[1]
+    assert half.what.startswith("1 of 3 nodes is changed")
+    assert half.facts[0] == "10.0.0.2 gpu-2: 1 applied"
+
+
+def test_a_node_that_has_it_already_was_not_changed() -> None:
+    everyone = [node(1, report("apply")), node(2, nothing("write-failed", "apply"))]
+    assert list(facts(fold("apply", everyone))) == ["node-not-as-asked"]
+
+
+def test_nothing_to_do_is_said() -> None:
+    assert said(node(1, report(states={}))) == "nothing to do"
+
+
+def test_two_hundred_reports() -> None:
+    """And half of them odd, each in its own way."""
+
+    def work(count: int) -> Answer:
+        odd = [node(n, report(digest=f"d{n}", errors=("modified",))) for n in range(count // 2)]
+        return fold("verify", [*odd, *(node(n, report()) for n in range(count // 2, count))])
+
+    begin = time.process_time()
+    answer = work(200)
+    assert len(table.document(answer)["nodes"]) == 200
+    assert len(lines(answer)) >= 101
+    assert time.process_time() - begin < 1  # a few milliseconds, and an hour at the square of it
+    counts = []
+    for count in (200, 400):
+        profile = cProfile.Profile()
+        profile.enable()
+        lines(work(count))
+        profile.disable()
+        counts.append(sum(entry.callcount for entry in profile.getstats()))
+    assert counts[1] / counts[0] <= MOST_GROWTH
