@@ -50,12 +50,11 @@ class Raylets:
 
     def do(self, errand: Errand, nodes: Sequence[str]) -> list[Node]:
         """Do an errand on nodes, at the same time on all; return them with their answers."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+        affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         load = self._ray.put(errand)
         tasks: dict[Any, str] = {}
         for node in nodes:
-            pinned = NodeAffinitySchedulingStrategy(node, soft=False)
+            pinned = affinity(node, soft=False)
             tasks[self._task.options(scheduling_strategy=pinned).remote(load)] = node
         # All of them began now, so this is the time of each.
         done, late = self._ray.wait(list(tasks), num_returns=len(tasks), timeout=self._seconds)
@@ -89,8 +88,7 @@ class Raylets:
         return node.replaced(fate=TIMED_OUT, why=f"no answer in {self._seconds:g} s")
 
     def _answer(self, task: Any, node: Node) -> Node:
-        from ray import exceptions
-
+        exceptions = self._ray.exceptions
         try:
             answer: Mapping[str, Any] = self._ray.get(task)
         except exceptions.RayTaskError as error:
@@ -112,7 +110,8 @@ def connected(address: str | None, *, seconds: float) -> Raylets:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
     try:
-        import ray
+        import ray.exceptions
+        import ray.util.scheduling_strategies
     except ImportError as error:
         raise NoCluster("--ray needs Ray, which is not here", hint=_INSTALL) from error
     try:

@@ -1,0 +1,258 @@
+"""What is asked of Ray, and the command line of a cluster. Real Ray has its turn in test_cluster.
+
+The one thing that can't be had is a cluster of hundreds of nodes: for that a stand-in counts what
+it is asked.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scenes import make_scene, run
+from vllm_patcher.cli.hints import Call
+from vllm_patcher.cli.options import Common
+from vllm_patcher.cluster import campaign
+from vllm_patcher.cluster.errand import Errand
+from vllm_patcher.cluster.nodes import DIED, FAILED, TIMED_OUT, fold
+from vllm_patcher.cluster.raylets import NoCluster, Raylets, connected
+from vllm_patcher.request import Request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REPORT = {
+    "verb": "apply",
+    "ok": True,
+    "install": {"name": "vllm", "version": "0.11.0"},
+    "patches": [],
+    "files": [],
+    "wrote": False,
+    "errors": [],
+}
+ANSWER = {"report": REPORT, "copy": None}
+
+
+class RayError(Exception):
+    pass
+
+
+class RayTaskError(RayError):
+    pass
+
+
+class RuntimeEnvSetupError(RayError):
+    pass
+
+
+class CountingRay:
+    """Answers for nodes as Ray does, and counts the calls."""
+
+    def __init__(self, count: int) -> None:
+        self.calls = 0
+        self.alive = [f"n{number}" for number in range(count)]
+        self.slow: set[str] = set()
+        self.errors: dict[str, Exception] = {}
+        self.cancelled: list[str] = []
+        self.asked: dict[str, Any] = {}
+        strategy = SimpleNamespace(NodeAffinitySchedulingStrategy=self._pinned)
+        self.util = SimpleNamespace(scheduling_strategies=strategy)
+        self.exceptions = SimpleNamespace(
+            RayError=RayError, RayTaskError=RayTaskError, RuntimeEnvSetupError=RuntimeEnvSetupError
+        )
+
+    def _pinned(self, node: str, *, soft: bool) -> str:
+        assert not soft
+        return node
+
+    def nodes(self) -> list[dict[str, Any]]:
+        self.calls += 1
+        found = {"Alive": True, "NodeManagerAddress": "10.0.0.1"}
+        gone = {
+            "NodeID": "gone",
+            "Alive": False,
+            "NodeManagerAddress": "",
+            "NodeManagerHostname": "",
+        }
+        return [gone, *({**found, "NodeID": n, "NodeManagerHostname": n} for n in self.alive)]
+
+    def remote(self, **options: Any) -> Any:
+        self.asked = options
+
+        def task(_function: object) -> Any:
+            return SimpleNamespace(options=self._options)
+
+        return task
+
+    def _options(self, *, scheduling_strategy: str) -> Any:
+        def remote(_load: object) -> str:
+            self.calls += 1
+            return scheduling_strategy
+
+        return SimpleNamespace(remote=remote)
+
+    def put(self, load: object) -> object:
+        self.calls += 1
+        return load
+
+    def wait(
+        self, tasks: list[str], *, num_returns: int, timeout: float
+    ) -> tuple[list[str], list[str]]:
+        self.calls += 1
+        assert num_returns == len(tasks)
+        assert timeout == 5
+        late = [task for task in tasks if task in self.slow]
+        return [task for task in tasks if task not in late], late
+
+    def get(self, task: str) -> dict[str, Any]:
+        self.calls += 1
+        if task in self.errors:
+            raise self.errors[task]
+        return ANSWER
+
+    def cancel(self, task: str, *, force: bool) -> None:
+        assert force
+        self.cancelled.append(task)
+
+
+ERRAND = Errand(verb="apply", request=Request(), options={})
+
+
+def test_the_calls_grow_with_the_nodes_and_not_faster() -> None:
+    counts = []
+    for count in (100, 200, 400):
+        ray = CountingRay(count)
+        found = campaign.change(
+            Raylets(ray, seconds=5), ERRAND, keep_going=False, skip_without_vllm=False
+        )
+        assert len(found) == count
+        counts.append(ray.calls)
+    assert counts[2] - counts[1] == 2 * (counts[1] - counts[0])
+    assert counts[0] < 5 * 100
+
+
+def test_a_task_asks_for_nothing_and_is_tried_once() -> None:
+    ray = CountingRay(1)
+    Raylets(ray, seconds=5)
+    assert ray.asked == {"num_cpus": 0, "max_retries": 0}
+
+
+def test_the_nodes_that_are_alive_are_asked_and_no_other() -> None:
+    found = Raylets(CountingRay(2), seconds=5).do(ERRAND, ["n0", "n1"])
+    assert [(node.id, node.address, node.report) for node in found] == [
+        ("n0", "10.0.0.1", REPORT),
+        ("n1", "10.0.0.1", REPORT),
+    ]
+
+
+def test_what_does_not_answer_in_time_is_cancelled() -> None:
+    ray = CountingRay(3)
+    ray.slow = {"n1"}
+    found = Raylets(ray, seconds=5).do(ERRAND, ["n0", "n1", "n2"])
+    assert [node.id for node in found] == ["n0", "n1", "n2"]
+    assert (found[1].fate, found[1].why) == (TIMED_OUT, "no answer in 5 s")
+    assert ray.cancelled == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("error", "fate", "why"),
+    [
+        (RayError("gone"), DIED, "RayError"),
+        (RayTaskError("Traceback:\n  x\nKeyError: 'y'\n"), FAILED, "KeyError: 'y'"),
+        (RuntimeEnvSetupError("no disk"), FAILED, "Ray can't set the task up: no disk"),
+        (RayTaskError(""), FAILED, "RayTaskError"),
+    ],
+)
+def test_what_becomes_of_a_node(error: Exception, fate: str, why: str) -> None:
+    ray = CountingRay(2)
+    ray.errors = {"n0": error}
+    (found, other) = Raylets(ray, seconds=5).do(ERRAND, ["n0", "n1"])
+    assert (found.fate, found.why, found.report, other.report) == (fate, why, None, REPORT)
+    assert fold("apply", [found, other]).code == 3
+
+
+def test_a_node_that_joins() -> None:
+    ray = CountingRay(1)
+    raylets = Raylets(ray, seconds=5)
+    assert raylets.joined() == []
+    ray.alive.append("n7")
+    assert [node.id for node in raylets.joined()] == ["n7"]
+
+
+# The command line.
+
+
+def test_without_ray_it_is_said_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    ran = make_scene(tmp_path).run("verify", "--ray")
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.splitlines() == [
+        "error: --ray needs Ray, which is not here",
+        "hint: pip install 'vllm-patcher[ray]'",
+    ]
+
+
+def test_an_address_where_nobody_listens() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        for given in (address, f"ray://{address}"):
+            with pytest.raises(NoCluster) as caught:
+                connected(given, seconds=5)
+            assert caught.value.what == f"there is no Ray cluster at {given}"
+            assert "refused" in caught.value.facts[0]
+
+
+def test_the_address_that_ray_is_told_is_tried_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(NoCluster, match=r"127\.0\.0\.1:1$"):
+        connected(None, seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("verify --ray lora-finish-request", "put patches first"),
+        ("verify --ray= ", "put patches first"),
+        ("apply --keep-going", "--keep-going goes with --ray"),
+        ("revert --skip-without-vllm", "--skip-without-vllm goes with --ray"),
+        ("verify --ray-timeout 5", "--ray-timeout goes with --ray"),
+        ("verify --ray --ray-timeout 0", "--ray-timeout"),
+        ("verify --ray --format markdown", "--ray prints text or JSON"),
+        ("status --ray", "No such option"),
+    ],
+)
+def test_usage(arguments: str, said: str) -> None:
+    ran = run(*arguments.split(" "))
+    assert ran.code == 2
+    assert said in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "hint", "shown"),
+    [
+        ("verify", {"ray": "auto"}, "vllm-patch apply", "vllm-patch apply one --ray"),
+        (
+            "apply",
+            {"ray": "h:1", "skip_without_vllm": True, "site_packages": "/s"},
+            "vllm-patch revert one",
+            "vllm-patch revert one --site-packages /s --skip-without-vllm --ray=h:1",
+        ),
+        (
+            "apply",
+            {"ray": "auto"},
+            "vllm-patch apply --python P",
+            "vllm-patch apply one --ray --python P",
+        ),
+        ("verify", {"ray": "auto"}, "vllm-patch list", "vllm-patch list"),
+    ],
+)
+def test_hints_mean_the_cluster(verb: str, options: dict[str, Any], hint: str, shown: str) -> None:
+    call = Call(verb=verb, options=Common(**options), patches=("one",))
+    assert call.hint(hint) == shown
