@@ -72,12 +72,7 @@ class CountingRay:
     def nodes(self) -> list[dict[str, Any]]:
         self.calls += 1
         found = {"Alive": True, "NodeManagerAddress": "10.0.0.1"}
-        gone = {
-            "NodeID": "gone",
-            "Alive": False,
-            "NodeManagerAddress": "",
-            "NodeManagerHostname": "",
-        }
+        gone = {"NodeID": "gone", "Alive": False}
         return [gone, *({**found, "NodeID": n, "NodeManagerHostname": n} for n in self.alive)]
 
     def remote(self, **options: Any) -> Any:
@@ -219,7 +214,7 @@ def test_the_address_that_ray_is_told_is_tried_too(monkeypatch: pytest.MonkeyPat
     ("arguments", "said"),
     [
         ("verify --ray lora-finish-request", "put patches first"),
-        ("verify --ray= ", "put patches first"),
+        ("verify --ray=", "put patches first"),
         ("apply --keep-going", "--keep-going goes with --ray"),
         ("revert --skip-without-vllm", "--skip-without-vllm goes with --ray"),
         ("verify --ray-timeout 5", "--ray-timeout goes with --ray"),
