@@ -108,7 +108,6 @@ def connected(address: str | None, *, seconds: float) -> Raylets:
         raise NoCluster(f"there is no Ray cluster at {where}", facts=[why], hint=_LOOK)
     # Ray's own news are not ours to tell. What has been set by the user stays.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
     try:
         import ray.exceptions
         import ray.util.scheduling_strategies
