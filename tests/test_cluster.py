@@ -138,12 +138,10 @@ def test_the_whole_story(nodes: Nodes) -> None:
 
 def test_nothing_is_installed_on_a_node(nodes: Nodes) -> None:
     place = ray_cluster.of_nodes().folder
-    before = sorted(str(path) for path in place.rglob("*") if "__pycache__" not in str(path))
+    before = {path for path in place.rglob("*") if "__pycache__" not in path.parts}
     assert nodes.run("apply").returncode == 0
-    assert before == sorted(
-        str(path) for path in place.rglob("*") if "__pycache__" not in str(path)
-    )
-    assert not list(place.rglob("vllm_patcher*"))
+    assert before == {path for path in place.rglob("*") if "__pycache__" not in path.parts}
+    assert not any(path.name.startswith("vllm_patcher") for path in before)
 
 
 def test_one_that_is_not_patched(nodes: Nodes) -> None:
@@ -234,7 +232,9 @@ def test_the_cluster_that_ray_finds(nodes: Nodes) -> None:
 def test_ray_itself_says_nothing(nodes: Nodes) -> None:
     nodes.run("apply")
     done = nodes.run("verify")
-    assert (done.returncode, done.stderr, len(done.stdout.splitlines())) == (0, "", 1)
+    # Without a network Ray wonders how this machine is called.
+    said = [line for line in done.stderr.splitlines() if "determine local IP" not in line]
+    assert (done.returncode, said, len(done.stdout.splitlines())) == (0, [], 1)
 
 
 def test_one_that_hangs(nodes: Nodes) -> None:
