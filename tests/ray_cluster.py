@@ -54,7 +54,10 @@ mount --bind "$1" "$2" && mount -o "remount,bind,$3" "$2" && mount -t tmpfs none
     echo "$5" >/proc/sys/kernel/hostname || exit
 log=$6
 shift 6
-{{ timeout {SECONDS} "$@" </dev/null >"$log" 2>&1 && echo ready || cat "$log"; }} &
+if timeout {SECONDS} "$@" </dev/null >"$log" 2>&1
+then echo ready
+else cat "$log"; echo failed
+fi &
 read -r end
 """
 HEAD = ("--head", f"--port={ADDRESS.partition(':')[2]}", "--include-dashboard=false")
@@ -308,11 +311,14 @@ def _started(words: Sequence[str | Path], **more: Any) -> Popen[str]:
 def _ready(process: Popen[str]) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
-    said = process.stdout.readline()
-    if said != "ready\n":
+    said = line = process.stdout.readline()
+    while line not in {"ready\n", "failed\n", ""}:
+        line = process.stdout.readline()
+        said += line
+    if line != "ready\n":
         if process.stdin is not None:
             process.stdin.close()
-        raise AssertionError(said + process.stdout.read() + process.stderr.read())
+        raise AssertionError(said + process.stderr.read())
 
 
 def _ended(process: Popen[str], timeout: float) -> CompletedProcess[str]:
@@ -328,7 +334,8 @@ def _sharing(kind: str, *pids: int) -> list[int]:
     """The processes that are in a namespace of given ones, which is none of this process."""
     links = {_link(pid, kind) for pid in pids} - {_link(os.getpid(), kind), ""}
     everything = map(int, filter(str.isdecimal, os.listdir("/proc")))
-    return [pid for pid in everything if _link(pid, kind) in links]
+    # What has ended and is only not forgotten yet is in no network any more.
+    return [pid for pid in everything if _link(pid, kind) in links and _link(pid, "net")]
 
 
 def _link(pid: int, kind: str) -> str:

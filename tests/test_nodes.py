@@ -85,6 +85,11 @@ def test_all_the_same() -> None:
     assert len(lines(answer, verbose=True)) == 1 + 16 + 1
 
 
+def test_names_are_sorted_as_people_do() -> None:
+    answer = fold("verify", [node(n, report()) for n in (10, 2, 1)])
+    assert [each.host for each in answer.groups[0].nodes] == ["gpu-1", "gpu-2", "gpu-10"]
+
+
 def test_the_odd_one_comes_first_with_its_patches() -> None:
     everyone = [node(1, report()), node(2, report()), node(3, report(**NOT_IN))]
     answer = fold("verify", everyone)

@@ -151,11 +151,12 @@ def test_nothing_is_left_even_of_what_was_interrupted(tmp_path: Path) -> None:
             head.pause()
             program = made._process("sh", "-c", "sleep 600 & echo ready; wait", env={})
             ray_cluster._ready(program)
-            assert {program.pid, *head.pids} < set(made.pids)
+            pids = made.pids
+            assert {program.pid, *head.pids} < set(pids)
             commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in head.pids]
             assert any(command.startswith(bytes(python)) for command in commands)
-            # One that has ended and whose parent does not care has no link.
-            found.extend([made._scratch, *(Path(f"/proc/{pid}/ns/net") for pid in made.pids)])
+            # What has ended and is only not forgotten yet is in no network any more.
+            found.extend([made._scratch, *(Path(f"/proc/{pid}/ns/net") for pid in pids)])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import pytest
 from scenes import make_scene, run
 from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import Common
-from vllm_patcher.cluster import campaign
+from vllm_patcher.cluster import campaign, raylets
 from vllm_patcher.cluster.errand import Errand
 from vllm_patcher.cluster.nodes import DIED, FAILED, TIMED_OUT, fold
 from vllm_patcher.cluster.raylets import NoCluster, Raylets, connected
@@ -157,7 +158,7 @@ def test_what_does_not_answer_in_time_is_cancelled() -> None:
     ("error", "fate", "why"),
     [
         (RayError("gone"), DIED, "RayError"),
-        (RayTaskError("Traceback:\n  x\nKeyError: 'y'\n"), FAILED, "KeyError: 'y'"),
+        (RayTaskError("Traceback:\n  x\n\x1b[36mKeyError: 'y'\x1b[39m\n"), FAILED, "KeyError: 'y'"),
         (RuntimeEnvSetupError("no disk"), FAILED, "Ray can't set the task up: no disk"),
         (RayTaskError(""), FAILED, "RayTaskError"),
     ],
@@ -172,10 +173,10 @@ def test_what_becomes_of_a_node(error: Exception, fate: str, why: str) -> None:
 
 def test_a_node_that_joins() -> None:
     ray = CountingRay(1)
-    raylets = Raylets(ray, seconds=5)
-    assert raylets.joined() == []
+    cluster = Raylets(ray, seconds=5)
+    assert cluster.joined() == []
     ray.alive.append("n7")
-    assert [node.id for node in raylets.joined()] == ["n7"]
+    assert [node.id for node in cluster.joined()] == ["n7"]
 
 
 # The command line.
@@ -193,21 +194,66 @@ def test_without_ray_it_is_said_how_to_get_it(
     ]
 
 
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Put something in Ray's place; its `init` is for the test to set."""
+    fake = SimpleNamespace(shutdown=lambda: None)
+    for name in ("ray", "ray.exceptions", "ray.util", "ray.util.scheduling_strategies"):
+        monkeypatch.setitem(sys.modules, name, fake)
+    fake.exceptions = fake.util = fake.scheduling_strategies = fake
+    return fake
+
+
+def test_where_something_else_answers_it_is_given_up(
+    ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raylets, "_INIT_SECONDS", 0.1)
+    ended = threading.Event()
+    ray.init = lambda **_more: ended.wait()
+    with pytest.raises(NoCluster) as caught, connected("auto", seconds=5):
+        pass
+    ended.set()
+    assert "something else may listen there" in caught.value.facts[0]
+
+
+@pytest.mark.parametrize("error", [ConnectionError("no\n"), RuntimeError("version mismatch")])
+def test_what_ray_says_where_it_can_not_connect(ray: SimpleNamespace, error: Exception) -> None:
+    def refuse(**_more: object) -> None:
+        raise error
+
+    ray.init = refuse
+    with pytest.raises(NoCluster) as caught, connected(None, seconds=5):
+        pass
+    assert caught.value.what == "there is no Ray cluster at any address that Ray knows"
+    assert caught.value.facts == (str(error).strip(),)
+
+
+def test_what_is_no_refusal_is_a_bug(ray: SimpleNamespace) -> None:
+    def refuse(**_more: object) -> None:
+        raise ZeroDivisionError
+
+    ray.init = refuse
+    with pytest.raises(ZeroDivisionError), connected(None, seconds=5):
+        pass
+
+
+@pytest.mark.usefixtures("ray")
 def test_an_address_where_nobody_listens() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"
         for given in (address, f"ray://{address}"):
-            with pytest.raises(NoCluster) as caught:
-                connected(given, seconds=5)
+            with pytest.raises(NoCluster) as caught, connected(given, seconds=5):
+                pass
             assert caught.value.what == f"there is no Ray cluster at {given}"
             assert "refused" in caught.value.facts[0]
 
 
+@pytest.mark.usefixtures("ray")
 def test_the_address_that_ray_is_told_is_tried_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(NoCluster, match=r"127\.0\.0\.1:1$"):
-        connected(None, seconds=5)
+    with pytest.raises(NoCluster, match=r"127\.0\.0\.1:1$"), connected(None, seconds=5):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,7 @@ def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = N
 
         load = errand.packed(call.verb, request, options)
         address = None if chosen.ray == "auto" else chosen.ray
-        cluster = raylets.connected(address, seconds=chosen.ray_timeout or _SECONDS)
-        try:
+        with raylets.connected(address, seconds=chosen.ray_timeout or _SECONDS) as cluster:
             if writes is None:
                 found = campaign.ask(cluster, load)
             elif not writes:
@@ -50,8 +49,6 @@ def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = N
                     keep_going=chosen.keep_going,
                     skip_without_vllm=chosen.skip_without_vllm,
                 )
-        finally:
-            cluster.close()
         skips = chosen.skip_without_vllm
         answer = nodes.fold(call.verb, found, skip_without_vllm=skips, hint=call.hint)
         changed = answer.wrote

@@ -5,6 +5,7 @@ Always true here: answers go in as the JSON of reports, however they came; nothi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,7 @@ def fold(
     in the facts of errors ones for the command line at hand.
     """
     by_key: dict[Hashable, list[Node]] = {}
-    everyone = tuple(nodes)
+    everyone = sorted(nodes, key=_order)
     skips = skip_without_vllm and not all(node.lacks_vllm for node in everyone)
     for node in everyone:
         by_key.setdefault(_key(node), []).append(node)
@@ -161,13 +162,19 @@ def fold(
         skipped = skips and some[0].lacks_vllm
         code = _AS_ASKED if skipped else _code(some[0])
         groups.append(Group(nodes=tuple(some), code=code, skipped=skipped))
-    groups.sort(key=lambda group: (-group.code, len(group.nodes), group.first.name))
+    groups.sort(key=lambda group: (-group.code, len(group.nodes)))  # else as the nodes are
     return Answer(
         verb=verb,
         groups=tuple(groups),
         errors=tuple(_errors(verb, groups, hint)),
         wrote=any(node.wrote for node in everyone),
     )
+
+
+def _order(node: Node) -> list[int | str]:
+    """Sort gpu-2 before gpu-10: texts and numbers come in turns."""
+    parts = re.split(r"(\d+)", node.name)
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def _key(node: Node) -> Hashable:

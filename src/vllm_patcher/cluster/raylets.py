@@ -8,7 +8,11 @@ the nodes, so that those need Python and Ray alone.
 from __future__ import annotations
 
 import os
+import re
 import sys
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from vllm_patcher.errors import VllmPatchError
@@ -17,13 +21,14 @@ from . import errand as errands
 from .nodes import ANSWERED, DIED, FAILED, JOINED, TIMED_OUT, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .errand import Errand
 
 _INSTALL = "pip install 'vllm-patcher[ray]'"
 _LOOK = "ray status"
 _CONNECT_SECONDS = 10.0
+_INIT_SECONDS = 60.0
 _MOST = 200  # characters of what a node says went wrong
 
 
@@ -69,10 +74,6 @@ class Raylets:
         new = [node for name, node in self._alive().items() if name not in self.first]
         return [node.replaced(fate=JOINED, why=why) for node in new]
 
-    def close(self) -> None:
-        """Leave the cluster as it is."""
-        self._ray.shutdown()
-
     def _alive(self) -> dict[str, Node]:
         return {
             found["NodeID"]: Node(
@@ -100,33 +101,57 @@ class Raylets:
         return node.replaced(fate=ANSWERED, report=answer["report"], copy=answer["copy"])
 
 
-def connected(address: str | None, *, seconds: float) -> Raylets:
-    """Go to the cluster at an address (None: the one that Ray finds). Raises NoCluster."""
-    where = address or os.environ.get("RAY_ADDRESS", "")
-    why = _unreachable(where)
-    if why:
-        raise NoCluster(f"there is no Ray cluster at {where}", facts=[why], hint=_LOOK)
-    # Ray's own news are not ours to tell. What has been set by the user stays.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+@contextmanager
+def connected(address: str | None, *, seconds: float) -> Iterator[Raylets]:
+    """Go to the cluster at an address (None: the one that Ray finds), and leave it as it is.
+
+    Raises NoCluster. What Ray prints meanwhile, of workers and nodes, is dropped: it would stand
+    in the middle of JSON.
+    """
     try:
         import ray.exceptions
         import ray.util.scheduling_strategies
     except ImportError as error:
         raise NoCluster("--ray needs Ray, which is not here", hint=_INSTALL) from error
-    try:
-        ray.init(
-            address=address or "auto",
-            runtime_env={"py_modules": _carried()},
-            logging_level="ERROR",
-            log_to_driver=False,
-        )
-        return Raylets(ray, seconds=seconds)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise NoCluster(
-            f"there is no Ray cluster at {address or 'any address that Ray knows'}",
-            facts=[_last_line(error)],
-            hint=_LOOK,
-        ) from error
+    with redirect_stdout(StringIO()):
+        _connect(ray, address)
+        try:
+            yield Raylets(ray, seconds=seconds)
+        finally:
+            ray.shutdown()
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    where = address or os.environ.get("RAY_ADDRESS", "")
+    told = where or "any address that Ray knows"
+    why = _unreachable(where)
+    if why:
+        raise NoCluster(f"there is no Ray cluster at {told}", facts=[why], hint=_LOOK)
+    errors: list[Exception] = []
+
+    def go() -> None:
+        try:
+            ray.init(
+                address=address or "auto",
+                runtime_env={"py_modules": _carried()},
+                logging_level="ERROR",
+                log_to_driver=False,
+            )
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            errors.append(error)
+
+    # Where something else answers Ray tries for ever, and no signal stops it.
+    going = Thread(target=go, daemon=True)
+    going.start()
+    going.join(_INIT_SECONDS)
+    if going.is_alive():
+        why = f"Ray could not connect in {_INIT_SECONDS:g} s; something else may listen there"
+        raise NoCluster(f"there is no Ray cluster at {told}", facts=[why], hint=_LOOK)
+    for error in errors:
+        if not isinstance(error, (ConnectionError, RuntimeError, ValueError, OSError)):
+            raise error
+        facts = [_last_line(error)]
+        raise NoCluster(f"there is no Ray cluster at {told}", facts=facts, hint=_LOOK) from error
 
 
 def _unreachable(address: str) -> str:
@@ -153,5 +178,6 @@ def _carried() -> list[str]:
 
 
 def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # Ray colours it
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:_MOST] if lines else type(error).__name__
