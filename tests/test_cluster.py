@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import shutil
+import signal
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,11 @@ import pytest
 
 import ray_cluster
 from fakes import make_install
-from ray_cluster import Cluster, Node
-from scenes import FILES, entry, patch, write_catalog
+from ray_cluster import Cluster
+from scenes import FILES, diff, entry, patch, write_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from subprocess import CompletedProcess, Popen
 
 pytestmark = pytest.mark.slow
@@ -250,57 +249,56 @@ def test_one_that_hangs(nodes: Nodes) -> None:
     assert nodes.run("verify").returncode == 0
 
 
-@contextmanager
-def held(node: Node) -> Iterator[None]:
-    """Hold the lock on a node's install, so that whoever wants to write there has to wait."""
-    folder = os.open(node.site / "vllm", os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
-
-
-def until(holds: Any) -> None:
+def until(holds: Callable[[], bool], *, pause: float = 0.05) -> None:
     """Wait for something that happens on another node."""
     end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
-def test_one_that_joins_meanwhile_and_one_that_dies(nodes: Nodes) -> None:
-    """Of the one nobody knows what it has, of the other how far it came."""
-    probing = nodes.start("verify", "slow", "--probe", "--ray-timeout", "30")
-    until(lambda: any("slow.py" in commands(node) for node in nodes.nodes))
-    late = nodes.cluster.join(nodes.nodes[0].site)
+def test_one_that_joins_meanwhile_and_is_killed_in_the_middle(nodes: Nodes, tmp_path: Path) -> None:
+    """Of a node that joins nobody knows what it has; the next run finishes what was cut off."""
+    lay(tmp_path / "late")
+    probing = nodes.start("verify", "slow", "--probe")
+    until(lambda: all("slow.py" in commands(node) for node in nodes.nodes))
+    late = nodes.cluster.join(tmp_path / "late")
     try:
-        until(lambda: all("slow.py" in commands(node) for node in nodes.nodes[:3]))
         for node in nodes.nodes[:3]:
             for pid in node.pids:
                 if "slow.py" in command(pid):
-                    os.kill(pid, 9)
+                    os.kill(pid, signal.SIGKILL)
         out, err = probing.communicate(timeout=60)
         assert probing.returncode == 3
-        assert "127.0.0.4 node3  -" in out
-        assert "127.0.0.4 node3: joined" in err
+        assert out.startswith("127.0.0.4 node3 ")
+        assert "127.0.0.4 node3: joined: it came while the others were asked" in err
 
-        with held(late):
-            # The head has the same files, so the two are never written at once.
-            applying = nodes.start("apply", "--json")
-            until(lambda: nodes.applied()[1])
-            assert nodes.applied()[0] is False
-            late.kill()
+        many = tmp_path / "many.patch"
+        many.write_bytes(b"".join(diff(f"new/f{n}.py", None, b"x = 1\n") for n in range(1000)))
+        applying = nodes.start("apply", many, "--json")
+        until(lambda: any((late.site / "vllm" / "new").glob(".*")), pause=0)
+        late.kill()
         out, err = applying.communicate(timeout=60)
     finally:
         late.kill()
+        nodes.nodes.remove(late)
+    assert applying.returncode == 3, err
     answer = json.loads(out)
     jsonschema.validate(answer, SCHEMA)
-    assert applying.returncode == 3
-    assert fates(answer)["node3"] in ("died", "not-asked")
-    assert [error["code"] for error in answer["errors"]][-1] == "half-done"
-    assert nodes.run("apply").returncode == 0
-    assert nodes.applied()[:3] == [True, True, True]
+    others = dict.fromkeys(("node0", "node1", "node2"), "answered")
+    assert fates(answer) == {**others, "node3": "died"}
+    assert [error["code"] for error in answer["errors"]] == ["node-silent", "half-done"]
+    assert any((late.site / "vllm" / "new").glob(".*"))
+
+    back = nodes.cluster.join(late.site)
+    try:
+        # Ray takes its time to give the other up.
+        until(lambda: nodes.run("apply", many).returncode == 0)
+        assert sum(1 for _ in (late.site / "vllm" / "new").iterdir()) == 1000
+    finally:
+        back.kill()
+        nodes.nodes.remove(back)
+    until(lambda: nodes.run("revert").returncode == 0)
 
 
 def command(pid: int) -> str:
@@ -310,7 +308,7 @@ def command(pid: int) -> str:
         return ""
 
 
-def commands(node: Node) -> str:
+def commands(node: ray_cluster.Node) -> str:
     return "".join(map(command, node.pids))
 
 

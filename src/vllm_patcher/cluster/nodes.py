@@ -77,6 +77,12 @@ class Node(Value):
         return " ".join(filter(None, dict.fromkeys([self.address, self.host]))) or self.id
 
     @property
+    def order(self) -> list[int | str]:
+        """What sorts gpu-2 before gpu-10: texts and numbers come in turns."""
+        parts = re.split(r"(\d+)", self.name)
+        return [int(part) if place % 2 else part for place, part in enumerate(parts)]
+
+    @property
     def lacks_vllm(self) -> bool:
         """Whether it answered that it has no vLLM at all."""
         errors = self.report["errors"] if self.report is not None else ()
@@ -153,7 +159,7 @@ def fold(
     in the facts of errors ones for the command line at hand.
     """
     by_key: dict[Hashable, list[Node]] = {}
-    everyone = sorted(nodes, key=_order)
+    everyone = sorted(nodes, key=lambda node: node.order)
     skips = skip_without_vllm and not all(node.lacks_vllm for node in everyone)
     for node in everyone:
         by_key.setdefault(_key(node), []).append(node)
@@ -169,12 +175,6 @@ def fold(
         errors=tuple(_errors(verb, groups, hint)),
         wrote=any(node.wrote for node in everyone),
     )
-
-
-def _order(node: Node) -> list[int | str]:
-    """Sort gpu-2 before gpu-10: texts and numbers come in turns."""
-    parts = re.split(r"(\d+)", node.name)
-    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def _key(node: Node) -> Hashable:

@@ -75,15 +75,16 @@ class Raylets:
         return [node.replaced(fate=JOINED, why=why) for node in new]
 
     def _alive(self) -> dict[str, Node]:
-        return {
-            found["NodeID"]: Node(
-                id=found["NodeID"],
-                address=found["NodeManagerAddress"],
-                host=found["NodeManagerHostname"],
+        found = [
+            Node(
+                id=each["NodeID"],
+                address=each["NodeManagerAddress"],
+                host=each["NodeManagerHostname"],
             )
-            for found in self._ray.nodes()
-            if found["Alive"]
-        }
+            for each in self._ray.nodes()
+            if each["Alive"]
+        ]
+        return {node.id: node for node in sorted(found, key=lambda node: node.order)}
 
     def _too_late(self, node: Node) -> Node:
         return node.replaced(fate=TIMED_OUT, why=f"no answer in {self._seconds:g} s")
