@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from vllm_patcher.cluster.nodes import (
     fold,
     said,
 )
+from vllm_patcher.report import error_text
 
+DOCS = Path(__file__).parent.parent / "docs"
 MOST_GROWTH = 2.2  # for twice as many
 
 
@@ -80,7 +83,7 @@ def test_all_the_same() -> None:
     answer = fold("verify", [node(n, report()) for n in range(1, 17)])
     assert (answer.code, answer.errors) == (0, ())
     assert lines(answer) == [
-        "10.0.0.1 gpu-1, 10.0.0.2 gpu-2, 10.0.0.3 gpu-3 and 13 more  vllm 0.11.0  1 applied"
+        "10.0.0.1 gpu-1, 10.0.0.2 gpu-2 and 14 more  vllm 0.11.0  1 applied"
     ]
     assert len(lines(answer, verbose=True)) == 1 + 16 + 1
 
@@ -105,6 +108,17 @@ def test_the_odd_one_comes_first_with_its_patches() -> None:
         ("10.0.0.3 gpu-3: 1 not-applied",),
     )
     assert error.hint == "vllm-patch apply"
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    ids = ("lora-finish-request", "lora-waiting-leak")
+    good, bad = ({"states": dict.fromkeys(ids, word)} for word in ("applied", "not-applied"))
+    everyone = [node(n, report(**(bad if n == 7 else good))) for n in range(1, 17)]
+    everyone[6] = node(7, report(**bad, errors=("patch-not-in",)))
+    answer = fold("verify", everyone)
+    shown = [*lines(answer), *error_text(answer.errors[0], hint=lambda hint: f"{hint} --ray")]
+    page = (DOCS / "cluster.md").read_text(encoding="utf-8")
+    assert "```text\n" + "\n".join(shown) + "\n```\n" in page
 
 
 def test_other_errors_than_a_patch_that_is_not_in_are_told() -> None:
@@ -136,7 +150,7 @@ def test_verify_compares_what_is_there_and_apply_what_it_has_made() -> None:
     assert fold("verify", [node(1, one), node(2, other)]).code == 0
     for each in (one, other):
         each["verb"] = "apply"
-    assert fold("apply", [node(1, one), node(2, other)]).code == 1
+    assert fold("apply", [node(1, one), node(2, other)]).code == 3  # 1 is an answer of verify
 
 
 @pytest.mark.parametrize("fate", [DIED, TIMED_OUT, JOINED])

@@ -27,7 +27,7 @@ FAILED = "failed"
 NOT_ASKED = "not-asked"
 SILENT = "silent"
 
-_MOST_NAMED = 3
+_MOST_NAMED = 2
 _BACK = {"apply": "revert", "revert": "apply"}
 _AS_ASKED, _IS_NOT, _CANT_TELL = 0, 1, 3
 
@@ -138,7 +138,8 @@ class Answer(Value):
     def code(self) -> int:
         """The exit code: the worst of the nodes', or what it means that they differ."""
         worst = max((group.code for group in self.groups), default=_CANT_TELL)
-        return worst or (_IS_NOT if self.errors else _AS_ASKED)
+        differ = _IS_NOT if self.verb == "verify" else _CANT_TELL
+        return worst or (differ if self.errors else _AS_ASKED)
 
     @property
     def skipped(self) -> int:
