@@ -405,7 +405,7 @@ with open(name, "rb") as file:
     fix = AdHoc(id="fix", text=file.read())
 print(apply(Request(patches=(fix,), builtin=False, site_packages=site)).wrote, flush=True)
 """
-    monkeypatch.setattr("vllm_patcher.transaction.LOCK_SECONDS", 2)
+    monkeypatch.setattr("vllm_patcher.locking.LOCK_SECONDS", 2)
     with subprocess.Popen(
         [sys.executable, "-c", code, scene.site, scene.diff_file("fix.patch", DIFF)],
         stdin=subprocess.PIPE,
@@ -425,10 +425,10 @@ print(apply(Request(patches=(fix,), builtin=False, site_packages=site)).wrote, f
 def test_a_child_that_is_forked_meanwhile_waits_for_its_turn(scene: Scene) -> None:
     code = """\
 import os, sys
-from vllm_patcher import AdHoc, Request, apply, transaction, verify
+from vllm_patcher import AdHoc, Request, apply, locking, verify
 from vllm_patcher.tree.writing import Tree
 
-transaction.LOCK_SECONDS = 5
+locking.LOCK_SECONDS = 5
 site, name = sys.argv[1:]
 with open(name, "rb") as file:
     fix = AdHoc(id="fix", text=file.read())

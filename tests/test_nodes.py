@@ -82,9 +82,7 @@ NOT_IN: dict[str, Any] = {
 def test_all_the_same() -> None:
     answer = fold("verify", [node(n, report()) for n in range(1, 17)])
     assert (answer.code, answer.errors) == (0, ())
-    assert lines(answer) == [
-        "10.0.0.1 gpu-1, 10.0.0.2 gpu-2 and 14 more  vllm 0.11.0  1 applied"
-    ]
+    assert lines(answer) == ["10.0.0.1 gpu-1, 10.0.0.2 gpu-2 and 14 more  vllm 0.11.0  1 applied"]
     assert len(lines(answer, verbose=True)) == 1 + 16 + 1
 
 
@@ -112,9 +110,9 @@ def test_the_odd_one_comes_first_with_its_patches() -> None:
 
 def test_the_page_shows_what_is_printed() -> None:
     ids = ("lora-finish-request", "lora-waiting-leak")
-    good, bad = ({"states": dict.fromkeys(ids, word)} for word in ("applied", "not-applied"))
-    everyone = [node(n, report(**(bad if n == 7 else good))) for n in range(1, 17)]
-    everyone[6] = node(7, report(**bad, errors=("patch-not-in",)))
+    good, bad = (dict.fromkeys(ids, word) for word in ("applied", "not-applied"))
+    everyone = [node(n, report(states=good)) for n in range(1, 17)]
+    everyone[6] = node(7, report(states=bad, errors=("patch-not-in",)))
     answer = fold("verify", everyone)
     shown = [*lines(answer), *error_text(answer.errors[0], hint=lambda hint: f"{hint} --ray")]
     page = (DOCS / "cluster.md").read_text(encoding="utf-8")

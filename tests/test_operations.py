@@ -14,7 +14,7 @@ import pytest
 import difftools
 from fakes import make_install
 from scenes import FILES, STATS, STATS_TEXT, changed, diff, entry, make_scene, patch, write_catalog
-from vllm_patcher import operations, results, transaction
+from vllm_patcher import locking, operations, results, transaction
 from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
 from vllm_patcher.request import AdHoc, Request
 from vllm_patcher.results import Refused, Report
@@ -376,7 +376,7 @@ class TestVerify:
         def locked(*_: object, **__: object) -> None:
             raise AssertionError("verify takes no lock")
 
-        monkeypatch.setattr(transaction, "locked", locked)
+        monkeypatch.setattr(locking, "locked", locked)
         monkeypatch.setattr(transaction, "commit", locked)
         monkeypatch.setattr(writing, "Tree", locked)
         assert operations.verify(request(scene)).ok

@@ -23,7 +23,7 @@ import pytest
 import scenes
 from fakes import folder_for_all
 from scenes import FILES, Ran, Scene, diff, entry, make_scene, patch
-from vllm_patcher import transaction
+from vllm_patcher import locking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -652,7 +652,7 @@ def test_a_lock_that_another_process_holds_for_too_long(
     scene = make_scene(tmp_path)
     more = options(scene)[:-2]
     before = looks(scene)
-    monkeypatch.setattr(transaction, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(locking, "LOCK_SECONDS", 0.2)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, scene.package],
         stdin=subprocess.PIPE,

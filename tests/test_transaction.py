@@ -1,9 +1,8 @@
-"""A commit is all or nothing, in an order that survives a crash, by one process at a time."""
+"""A commit is all or nothing, in an order that survives a crash."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import subprocess
 import sys
@@ -17,9 +16,9 @@ import vllm_patcher
 from conftest import torture
 from fakes import dist_info_folder, make_install
 from faulty import Os, snapshot
-from vllm_patcher.errors import Conflict, UnsafePath, VllmPatchError, WriteFailed
+from vllm_patcher.errors import Conflict, UnsafePath, WriteFailed
 from vllm_patcher.plan import Edit
-from vllm_patcher.transaction import Change, commit, locked
+from vllm_patcher.transaction import Change, commit
 from vllm_patcher.tree.writing import Staged, Tree
 
 if TYPE_CHECKING:
@@ -425,136 +424,6 @@ def test_a_full_disk_is_noticed_before_a_file_has_changed(place: Place) -> None:
     with pytest.raises(WriteFailed):
         place.commit(APPLY, Full)
     assert not [line for line in log if line.endswith(".py") and line.startswith("write")]
-
-
-# The lock.
-
-
-def never(warning: str) -> None:
-    raise AssertionError(warning)
-
-
-def is_locked(folder: Path) -> bool:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def test_the_lock_is_exclusive_and_leaves_nothing(place: Place) -> None:
-    before = snapshot(place.site)
-    with locked(str(place.package), warn=never):
-        assert is_locked(place.package)
-        assert snapshot(place.site) == before
-        with (
-            pytest.raises(WriteFailed) as caught,
-            locked(str(place.package), warn=never, seconds=0),
-        ):
-            pass
-    assert not is_locked(place.package)
-    assert f"another vllm-patch has been working on {place.package} for 0 s" in caught.value.what
-    assert caught.value.hint == f"fuser -v {place.package}"
-    assert snapshot(place.site) == before
-
-
-def test_the_lock_is_let_go_on_an_error(place: Place) -> None:
-    with pytest.raises(ZeroDivisionError), locked(str(place.package), warn=never):
-        raise ZeroDivisionError
-    assert not is_locked(place.package)
-
-
-def test_the_lock_is_let_go_although_a_child_has_it_open(place: Place) -> None:
-    """A process that is forked meanwhile, by another thread, has the folder open as well."""
-    code = f"""
-import fcntl, os, sys
-from vllm_patcher.transaction import locked
-folder = {str(place.package)!r}
-def is_locked():
-    other = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(other)
-    return False
-with locked(folder, warn=print):
-    child = os.fork()
-    if child == 0:
-        sys.exit(0)  # which leaves the block as well, and must not unlock it for its parent
-    os.waitpid(child, 0)
-    print(is_locked())
-    child = os.fork()
-    if child == 0:
-        sys.stdin.read()
-        os._exit(0)
-print(is_locked())
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as parent:
-        assert parent.stdin is not None
-        assert parent.stdout is not None
-        assert [parent.stdout.readline() for _ in range(2)] == ["True\n", "False\n"]
-        parent.stdin.close()
-
-
-def test_the_lock_is_waited_for(place: Place) -> None:
-    code = f"""
-import fcntl, os, sys
-d = os.open({str(place.package)!r}, os.O_RDONLY)
-fcntl.flock(d, fcntl.LOCK_EX)
-print("locked", flush=True)
-sys.stdin.read(1)
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"locked\n"
-        with pytest.raises(WriteFailed), locked(str(place.package), warn=never, seconds=0.05):
-            pass
-        holder.stdin.close()
-        with locked(str(place.package), warn=never):
-            assert holder.wait() == 0
-
-
-@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF])
-def test_without_locks_there_is_a_warning(
-    place: Place, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    def flock(_descriptor: int, _operation: int) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    warnings: list[str] = []
-    with locked(str(place.package), warn=warnings.append):
-        pass
-    assert warnings == [
-        f"no locks on the file system of {place.package}; run one vllm-patch at a time"
-    ]
-
-
-def test_a_lock_that_fails_otherwise_is_an_error(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def flock(_descriptor: int, _operation: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(WriteFailed), locked(str(place.package), warn=never):
-        pass
-    with pytest.raises(VllmPatchError), locked(str(place.site / "none"), warn=never):
-        pass
 
 
 # Many at once.

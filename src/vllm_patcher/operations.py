@@ -151,7 +151,7 @@ class _Run:
         else:
             if self.change is None:
                 return
-        from .transaction import locked
+        from .locking import locked
 
         with locked(self._install.package, warn=self.warnings.append):
             if not self.here.is_up_to_date():
