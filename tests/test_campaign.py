@@ -17,7 +17,7 @@ from scenes import Scene, entry, make_scene, patch, write_catalog
 from vllm_patcher import Request
 from vllm_patcher.cluster import campaign
 from vllm_patcher.cluster import errand as errands
-from vllm_patcher.cluster.nodes import DIED, JOINED, NOT_ASKED, Node, fold
+from vllm_patcher.cluster.nodes import DIED, INTERRUPTED, JOINED, NOT_ASKED, Node, fold
 from vllm_patcher.errors import InvalidPatch, UnknownPatch
 from vllm_patcher.request import AdHoc
 
@@ -152,7 +152,7 @@ def test_a_node_that_dies_after_others_were_written(nodes: Nodes, catalog: str) 
     answer = fold("apply", change(nodes, catalog))
     assert answer.code == 3
     assert [error.code for error in answer.errors] == ["node-silent", "half-done"]
-    assert answer.errors[1].facts[-1] == "to take that back: vllm-patch revert one"
+    assert answer.errors[1].facts[-1] == "to take that back, on all nodes: vllm-patch revert one"
 
 
 class TestOneCopy:
@@ -176,6 +176,30 @@ class TestOneCopy:
         assert "n1" in found["n3"].why
         assert found["n3"].report is None
         assert nodes.log[-1] == ("apply",)
+
+
+class Interrupted(Nodes):
+    """Ctrl-C comes while the first is being written; the others are not waited for."""
+
+    def do(self, errand: Errand, nodes: Sequence[str]) -> list[Node]:
+        if not errand.writes:
+            return super().do(errand, nodes)
+        done = super().do(errand, nodes[:1])
+        return [*done, *(self.first[name].replaced(fate=INTERRUPTED) for name in nodes[1:])]
+
+
+def test_an_interrupted_run_tells_what_it_has_done(tmp_path: Path, catalog: str) -> None:
+    shared = make_scene(tmp_path / "n1")
+    nodes = Interrupted({"n1": shared, "n2": make_scene(tmp_path / "n2"), "n3": shared})
+    found = change(nodes, catalog)
+    assert {node.id: node.fate for node in found} == {
+        "n1": "answered",
+        "n2": INTERRUPTED,
+        "n3": NOT_ASKED,
+    }
+    answer = fold("apply", found)
+    assert answer.code == 3
+    assert [error.code for error in answer.errors] == ["node-silent", "half-done"]
 
 
 class TestWithoutVllm:
@@ -213,6 +237,15 @@ class TestRehearsal:
         assert (answer.code, answer.wrote) == (0, False)
         assert found[0].states == {"one": "not-applied"}
         assert {name: scene.everything() for name, scene in nodes.scenes.items()} == before
+
+    def test_one_node_may_have_it_already(self, nodes: Nodes, catalog: str) -> None:
+        errand = errands.packed("apply", request(catalog), {})
+        campaign.change(nodes, errand, keep_going=False, skip_without_vllm=False)
+        for path in (nodes.scenes["n2"].package / "a.py", nodes.scenes["n2"].receipt):
+            path.unlink()
+        make_scene(nodes.scenes["n2"].root)
+        assert applied(nodes) == {"n1": True, "n2": False, "n3": True}
+        assert fold("apply", campaign.rehearse(nodes, errand)).code == 0
 
     def test_a_file_that_can_not_be_written(
         self, nodes: Nodes, catalog: str, monkeypatch: pytest.MonkeyPatch

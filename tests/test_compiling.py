@@ -56,6 +56,20 @@ def test_a_python_that_does_not_answer_has_no_objection(python: str, tmp_path: P
     assert compiling.objections_of(python, [b"x = (\n", b""]) == [None, None]
 
 
+def test_who_asks_about_nothing_starts_nothing() -> None:
+    assert compiling.objections_of("/none", []) == []
+    assert compiling.objections([]) == []
+
+
+def test_a_source_that_another_python_can_not_bear_speaks_for_itself_only(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    dies = "case $0 in *) ;; esac; data=$(cat); case $data in *poison*) kill -9 $$;; esac"
+    python.write_text(f'#!/bin/sh\n{dies}\nprintf %s "$data" | {sys.executable} "$@"\n')
+    python.chmod(stat.S_IRWXU)
+    answers = compiling.objections_of(str(python), [b"x = (", b"# poison", b"y = 1"])
+    assert [answer is None for answer in answers] == [False, True, True]
+
+
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Share the work however little it is; the list tells what was compiled here."""

@@ -826,6 +826,14 @@ def change_a_line(files: list[unidiff.PatchedFile]) -> list[unidiff.PatchedFile]
     return files
 
 
+def join_two_lines(files: list[unidiff.PatchedFile]) -> list[unidiff.PatchedFile]:
+    """All is there, and two lines are one."""
+    hunk = files[0][0]
+    hunk[0].value += str(hunk[1])
+    del hunk[1]
+    return files
+
+
 def move_a_hunk(files: list[unidiff.PatchedFile]) -> list[unidiff.PatchedFile]:
     files[0][0].source_start += 1
     return files
@@ -856,7 +864,7 @@ def fail(files: list[unidiff.PatchedFile]) -> list[unidiff.PatchedFile]:
 @pytest.mark.parametrize(
     "change",
     [
-        *(drop_a_line, change_a_line, move_a_hunk, drop_a_hunk, add_a_hunk),
+        *(drop_a_line, change_a_line, join_two_lines, move_a_hunk, drop_a_hunk, add_a_hunk),
         *(drop_a_part, add_a_part, fail),
     ],
 )

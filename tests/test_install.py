@@ -16,7 +16,7 @@ import pytest
 
 from fakes import dist_info_folder, make_install, record_line
 from vllm_patcher import install, interpreter
-from vllm_patcher.errors import NotInstalled
+from vllm_patcher.errors import NotInstalled, NoVllm
 
 FILES = {"v1/stats.py": b"STATS = 1\n"}
 WRITTEN = b"# file generated\n__version__ = version = '0.11.0'\n__version_tuple__ = (0, 11, 0)\n"
@@ -476,6 +476,56 @@ def test_site_packages_without_vllm(tmp_path: Path) -> None:
     assert error.facts == (f"{tmp_path}/none: No such file or directory",)
     error = refused(site_packages=str(tmp_path / "own"))
     assert error.facts == (f"{tmp_path}/own holds no vllm",)
+
+
+class TestNothingThere:
+    """What is surely not there is told from what could not be looked at, or what is left of one."""
+
+    @pytest.mark.parametrize("site", ["empty", "none", "file/below"])
+    def test_a_folder(self, tmp_path: Path, site: str) -> None:
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "file").write_bytes(b"")
+        assert type(refused(site_packages=str(tmp_path / site))) is NoVllm
+
+    @pytest.mark.parametrize("python", ["none/bin/python", "file/bin/python"])
+    def test_an_interpreter(self, tmp_path: Path, python: str) -> None:
+        (tmp_path / "file").write_bytes(b"")
+        assert type(refused(python=str(tmp_path / python))) is NoVllm
+
+    def test_a_name_on_path(self, tmp_path: Path) -> None:
+        assert type(refused(python="python3", environ={"PATH": str(tmp_path)})) is NoVllm
+        assert type(refused(environ={"PATH": str(tmp_path)})) is NoVllm
+
+    @pytest.mark.parametrize("option", ["site_packages", "python"])
+    def test_a_path_that_leads_in_a_circle(self, tmp_path: Path, option: str) -> None:
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        path = str(tmp_path / "loop" / "bin" / "python")
+        assert type(refused(**{option: path})) is NotInstalled
+
+    def test_a_python_that_does_not_run(self, tmp_path: Path) -> None:
+        broken = tmp_path / "bin" / "python3"
+        broken.parent.mkdir()
+        broken.write_text("#!/bin/sh\nexit 7\n")
+        broken.chmod(0o755)
+        environ = {"PATH": str(broken.parent)}
+        assert type(refused(environ=environ)) is NotInstalled
+        assert type(refused(python="python3", environ=environ)) is NotInstalled
+
+    def test_a_python_that_is_a_file_of_another_kind(self, tmp_path: Path) -> None:
+        (tmp_path / "python").write_bytes(b"")
+        (tmp_path / "link").symlink_to(tmp_path / "gone")
+        for name in ("python", "link"):
+            assert type(refused(python=str(tmp_path / name))) is NotInstalled
+
+    def test_a_broken_environment_may_have_one_where_no_file_tells(self, tmp_path: Path) -> None:
+        environment(tmp_path / "venv", broken=True)
+        assert type(refused(python=str(tmp_path / "venv"))) is NotInstalled
+
+    def test_what_is_left_of_one(self, tmp_path: Path, own_path: Path) -> None:
+        (own_path / "vllm").mkdir()
+        (tmp_path / "site" / "vllm").mkdir(parents=True)
+        assert type(refused()) is NotInstalled
+        assert type(refused(site_packages=str(tmp_path / "site"))) is NotInstalled
 
 
 @pytest.mark.parametrize("trace", ["vllm.egg-link", "__editable__.vllm-0.11.0.pth"])

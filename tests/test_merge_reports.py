@@ -87,14 +87,41 @@ def test_what_apply_has_printed(hosts: Hosts) -> None:
     assert (done.code, done.out.splitlines()[-1]) == (0, "restart running vLLM processes")
 
 
-@pytest.mark.parametrize(("expected", "code"), [("1", 0), ("2", 0), ("3", 3)])
-def test_so_many_there_must_be(hosts: Hosts, expected: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("expected", "code", "said"),
+    [
+        ("1", 3, "reports of 2 hosts, and --nodes says 1"),
+        ("2", 0, ""),
+        ("3", 3, "(missing 3): silent: there are reports of 2 of 3 hosts"),
+    ],
+)
+def test_so_many_hosts_there_must_be(hosts: Hosts, expected: str, code: int, said: str) -> None:
     for name in ("gpu-1", "gpu-2"):
         hosts.report(name, "apply")
     files = [hosts.report(name) for name in ("gpu-1", "gpu-2")]
     done = run("merge-reports", "--nodes", expected, *files)
     assert done.code == code
-    assert ("2 of 3 reports are there" in done.err) is bool(code)
+    assert said in done.err
+
+
+def test_a_host_that_has_reported_twice(hosts: Hosts) -> None:
+    """Else it could stand for one that is silent."""
+    path = hosts.report("gpu-1", "apply")
+    done = run("merge-reports", path, path)
+    assert (done.code, done.out) == (3, "")
+    assert done.err.splitlines() == [
+        "error: two reports of gpu-1",
+        f"  {path}:1",
+        f"  {path}:1",
+        "hint: keep the last one of each host",
+    ]
+
+
+def test_a_host_with_two_installs_counts_once(hosts: Hosts) -> None:
+    first, second = (hosts.report(name, "apply") for name in ("gpu-1", "gpu-2"))
+    second.write_text(second.read_text().replace('"host": "gpu-2"', '"host": "gpu-1"'))
+    assert run("merge-reports", first, second, "--nodes", "1").code == 0
+    assert run("merge-reports", first, second, "--nodes", "2").code == 3
 
 
 def test_a_host_that_has_written_nothing(hosts: Hosts) -> None:
@@ -143,6 +170,7 @@ def test_json(hosts: Hosts) -> None:
         ('{"schema": 1, "verb": "verify", "ok": true, "errors": {}, "patches": 1}', "not what"),
         ('{"schema": 1, "verb": "verify", "ok": true, "errors": [], "install": 1}', "not what"),
         ('{"schema": 1, "verb": "verify", "ok": true, "errors": [], "files": [{}]}', "not what"),
+        ('{"schema": 1, "verb": "verify", "ok": false, "host": "h", "errors": []}', "or neither"),
         ("\x00\xff", "not JSON"),
     ],
 )

@@ -47,6 +47,8 @@ def report(
         ],
         "files": [{"path": "a.py", "sha256_before": digest, "sha256_after": f"after {digest}"}],
         "wrote": wrote,
+        "edits": ["a.py"] if wrote else [],
+        "notes": [],
         "errors": [{"code": code, "what": f"what {code} is", "facts": ["why"]} for code in errors],
     }
 
@@ -208,7 +210,7 @@ def test_what_was_done_on_some_comes_with_the_ways_on_and_back() -> None:
     assert (half.code, half.hint) == ("half-done", "vllm-patch apply")
     assert half.facts == (
         "10.0.0.1 gpu-1: 1 applied",
-        "to take that back: vllm-patch revert one --ray",
+        "to take that back, on all nodes: vllm-patch revert one --ray",
     )
     assert lines(answer)[-1] == "restart running vLLM processes"
 
@@ -222,6 +224,60 @@ def test_nodes_that_had_it_before_agree_with_those_that_have_it_now() -> None:
     half = fold("apply", [node(1, report("apply")), node(2, done), node(3, failed)]).errors[1]
     assert half.what.startswith("1 of 3 nodes is changed")
     assert half.facts[0] == "10.0.0.2 gpu-2: 1 applied"
+
+
+def test_the_way_back_names_what_any_node_has_changed() -> None:
+    def done(was: dict[str, str]) -> dict[str, Any]:
+        answer = report("apply", states={"one": "applied", "two": "applied"}, wrote=True)
+        for each in answer["patches"]:
+            each["was"] = was.get(each["id"], "applied")
+        return answer
+
+    failed = node(3, nothing("write-failed", "apply"))
+    first, second = done({"one": "not-applied"}), done({"two": "partial"})
+    half = fold("apply", [node(1, first), node(2, second), failed]).errors[1]
+    assert half.facts[-1].endswith("vllm-patch revert one two")
+    # A node where nothing but bytecode was put right has nothing to take back.
+    half = fold("apply", [node(1, done({})), failed]).errors[1]
+    assert half.facts == ("10.0.0.1 gpu-1: 2 applied",)
+
+
+@pytest.mark.parametrize(("edits", "restart"), [([], False), (["a.py"], True)])
+def test_who_has_changed_no_source_need_not_restart(edits: list[str], *, restart: bool) -> None:
+    done = {**report("apply", wrote=True), "edits": edits}
+    assert ("restart" in lines(fold("apply", [node(1, done)]))[-1]) is restart
+
+
+def test_what_is_not_yet_alike_may_become_so() -> None:
+    """A rehearsal finds one node patched and the other not, and both can be."""
+    everyone = [
+        node(1, report("apply"), rehearsed=True),
+        node(2, report("apply", states={"one": "not-applied"}, digest="d0"), rehearsed=True),
+    ]
+    assert fold("apply", everyone).code == 0
+    refused = [*everyone, node(3, nothing("conflict", "apply"), rehearsed=True)]
+    assert list(facts(fold("apply", refused))) == ["node-not-as-asked"]
+
+
+def test_a_name_that_nobody_knows_is_a_wrong_command() -> None:
+    everyone = [node(n, nothing("unknown-patch")) for n in (1, 2)]
+    answer = fold("verify", everyone)
+    assert (answer.code, answer.errors[0].hint) == (2, None)
+
+
+def test_notes_and_warnings_are_told_once() -> None:
+    both, one = "as pyproject.toml says", "there are links"
+    first = {**report(states={"one": "unsupported"}), "notes": [both, one]}
+    first["patches"][0]["reasons"] = [{"what": "no variant", "path": None, "line": None}]
+    second = {**report(states={"one": "unsupported"}), "notes": [both]}
+    answer = fold("verify", [node(1, first), node(2, second)])
+    assert list(table.notes(answer)) == [both, f"10.0.0.1 gpu-1: {one}"]
+    assert list(table.warnings(answer)) == [
+        "10.0.0.1 gpu-1: one is unsupported: no variant",
+        "10.0.0.2 gpu-2: one is unsupported: nobody knows why",
+    ]
+    failing = report(states={"one": "unsupported"}, errors=("patch-not-in",))
+    assert list(table.warnings(fold("verify", [node(1, failing)]))) == []
 
 
 def test_a_node_that_has_it_already_was_not_changed() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scenes import make_scene, run
+from scenes import entry, make_scene, patch, run, write_catalog
 from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import Common
 from vllm_patcher.cluster import campaign, raylets
@@ -33,6 +33,8 @@ REPORT = {
     "patches": [],
     "files": [],
     "wrote": False,
+    "edits": [],
+    "notes": [],
     "errors": [],
 }
 ANSWER = {"report": REPORT, "copy": None}
@@ -152,6 +154,36 @@ def test_what_does_not_answer_in_time_is_cancelled() -> None:
     assert [node.id for node in found] == ["n0", "n1", "n2"]
     assert (found[1].fate, found[1].why) == (TIMED_OUT, "no answer in 5 s")
     assert ray.cancelled == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "options"), [("verify", {}), ("apply", {"rehearse": True}), ("revert", {})]
+)
+def test_an_interrupt_while_nodes_are_written_is_told_of(
+    verb: str, options: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = CountingRay(2)
+    ray.slow = {"n1"}
+    cluster = Raylets(ray, seconds=5)
+    real = ray.wait
+    turns = iter([True])
+
+    def interrupted(tasks: list[str], **more: Any) -> tuple[list[str], list[str]]:
+        if next(turns, None):
+            raise KeyboardInterrupt
+        return real(tasks, **{**more, "timeout": 5})
+
+    monkeypatch.setattr(ray, "wait", interrupted)
+    errand = Errand(verb=verb, request=Request(), options=options)
+    if verb != "revert":
+        with pytest.raises(KeyboardInterrupt):
+            cluster.do(errand, ["n0", "n1"])
+    else:
+        assert [node.fate for node in cluster.do(errand, ["n0", "n1"])] == [
+            "answered",
+            "interrupted",
+        ]
+        assert ray.cancelled == ["n1"]
 
 
 @pytest.mark.parametrize(
@@ -275,6 +307,29 @@ def test_usage(arguments: str, said: str) -> None:
     assert said in " ".join(ran.err.split())
 
 
+def test_the_python_at_hand_is_in_the_hint(
+    ray: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray.init = lambda **_more: None
+    counting = CountingRay(1)
+    counting.errors = {"n0": RayTaskError("x")}
+    failing = {**REPORT, "verb": "verify", "ok": False, "host": "h", "notes": ["look"]}
+    failing["errors"] = [{"code": "patch-not-in", "what": "w", "facts": [], "hint": None}]
+    monkeypatch.setattr(counting, "get", lambda _task: {"report": failing, "copy": None})
+    for name in ("remote", "put", "wait", "get", "nodes", "cancel", "util", "exceptions"):
+        setattr(ray, name, getattr(counting, name))
+    monkeypatch.setattr(raylets, "_connect", lambda *_arguments: None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vllm-patch.toml").write_text('catalogs = ["own"]\nbuiltin = false\n')
+    write_catalog(tmp_path / "own", entry("one", patch(a05="50")))
+    ran = run("verify", "--python", "/opt/v", "--ray-timeout", "5", "--ray")
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1] == (
+        "hint: vllm-patch apply --python /opt/v --ray-timeout=5 --ray"
+    )
+    assert ran.err.splitlines()[0] == "note: look"
+
+
 @pytest.mark.parametrize(
     ("verb", "options", "hint", "shown"),
     [
@@ -292,6 +347,18 @@ def test_usage(arguments: str, said: str) -> None:
             "vllm-patch apply one --ray --python P",
         ),
         ("verify", {"ray": "auto"}, "vllm-patch list", "vllm-patch list"),
+        (
+            "apply",
+            {"ray": "auto", "keep_going": True, "ray_timeout": 5.0},
+            "vllm-patch apply",
+            "vllm-patch apply one --keep-going --ray-timeout=5 --ray",
+        ),
+        (
+            "apply",
+            {"ray": "auto", "keep_going": True},
+            "vllm-patch verify",
+            "vllm-patch verify --ray",
+        ),
     ],
 )
 def test_hints_mean_the_cluster(verb: str, options: dict[str, Any], hint: str, shown: str) -> None:

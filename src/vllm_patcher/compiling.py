@@ -68,8 +68,14 @@ def objections(sources: Sequence[bytes]) -> list[SyntaxError | None]:
 
 
 def objections_of(python: str, sources: Sequence[bytes]) -> list[SyntaxError | None]:
-    """Ask another interpreter the same; one that does not answer has none."""
-    return _asked(python, sources) or [None] * len(sources)
+    """Ask another interpreter the same; of what it does not answer it has none."""
+    if not sources:
+        return []
+    answers = _asked(python, sources)
+    if answers is None and len(sources) > 1:
+        # One source that it can't bear must not speak for the others.
+        return [answer for source in sources for answer in objections_of(python, [source])]
+    return answers or [None]
 
 
 def _is_much(sources: Sequence[bytes]) -> bool:

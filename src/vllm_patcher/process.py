@@ -14,6 +14,7 @@ from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import IO
 
 
 class Ended(Value):
@@ -37,10 +38,10 @@ def run(
 ) -> Ended | None:
     """Run a command on `data`; None if it takes more than `seconds`. Raises OSError.
 
-    `meanwhile` is called while it runs, as soon as it has read all its data; the seconds begin
-    after that.
+    `meanwhile` is called while it runs; the seconds begin after that.
     """
     from subprocess import PIPE, Popen, TimeoutExpired
+    from threading import Thread
 
     process = Popen(
         command,
@@ -52,9 +53,8 @@ def run(
     )
     with process:
         try:
-            if meanwhile is not None and process.stdin is not None:
-                with suppress(BrokenPipeError), process.stdin as pipe:
-                    pipe.write(data)
+            if meanwhile is not None:
+                Thread(target=_feed, args=(process.stdin, data), daemon=True).start()
                 process.stdin = None
                 meanwhile()
             output, complaint = process.communicate(data, timeout=seconds)
@@ -65,6 +65,11 @@ def run(
     return Ended(
         status=process.returncode if _is_told() else None, output=output, complaint=complaint
     )
+
+
+def _feed(pipe: IO[bytes], data: bytes) -> None:
+    with suppress(BrokenPipeError), pipe:
+        pipe.write(data)
 
 
 def _is_told() -> bool:

@@ -86,7 +86,8 @@ def text(
         word = words[outcome.id]
         leader = dotted(outcome.id, width)
         if len(leader) + 1 + len(word) > columns:
-            leader = f"{outcome.id}\n "
+            yield outcome.id
+            leader = " "
         yield f"{leader} {style(word, color_of(word))}"
         yield from _below(outcome, verbose=verbose)
     yield from _files(report, verbose=verbose)

@@ -77,6 +77,7 @@ class Search:
             if folder is None:
                 raise
             self.notes.append(f"{error.what}; {folder} was searched, .pth files were not seen")
+            self._remains = True  # one that they lead to, perhaps
             self._scan(folder, found_by=found_by)
         else:
             self._answer(answer, found_by=found_by)
@@ -89,7 +90,7 @@ class Search:
             return
         traces = _traces(site)
         self.looked += traces or [_lack(site)]
-        self._remains |= bool(traces)
+        self._remains |= bool(traces) or not interpreter.is_absent(os.path.join(site, "vllm"))
         if os.path.basename(site) == "vllm" and os.path.isfile(os.path.join(site, "__init__.py")):
             hint = f"vllm-patch apply --site-packages {os.path.dirname(site)}"
         elif traces:
@@ -126,7 +127,7 @@ class Search:
                 try:
                     answer = interpreter.ask(first, environ=self.environ)
                 except NotInstalled as error:
-                    self.looked.append(f"{name} on PATH: {error.what}")
+                    self._leave(f"{name} on PATH: {error.what}")
                 else:
                     self._answer(answer, found_by=f"{name} on PATH")
 

@@ -154,8 +154,8 @@ class _Work:
             self._published.append(write)
             write.tree.publish(self._staged[write])
             del self._staged[write]
-        for path, tree in {os.path.dirname(w.path): (w.path, w.tree) for w in there}.values():
-            tree.settle(path)
+        for write in {(w.tree, os.path.dirname(w.path)): w for w in there}.values():
+            write.tree.settle(write.path)
         # A file that is renamed must at no moment be nowhere.
         for write in writes:
             if write.after is None:

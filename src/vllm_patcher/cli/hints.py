@@ -52,21 +52,27 @@ class Call(Value):
                 self._chosen(),
                 self._catalogs(),
                 self._assumed(),
-                self._ray(),
+                self._ray(self.verb),
                 rest=rest,
             )
-        ray = self._ray() if verb in _ON_NODES else ()
+        ray = self._ray(verb) if verb in _ON_NODES else ()
         words = [*self.patches, *self._chosen()] if command == "apply" else rest.split()
         catalogs = () if verb in _USES_NO_CATALOG else (*self._catalogs(), *self._obeyed(verb))
         install = self._install() if verb in _USES_INSTALL else ()
         editable = ["--allow-editable"] * (self.options.allow_editable and verb == "apply")
         return _joined(verb, words, catalogs, install, editable, ray)
 
-    def _ray(self) -> Iterator[str]:
-        if self.options.skip_without_vllm and self.options.ray:
+    def _ray(self, verb: str) -> Iterator[str]:
+        if not self.options.ray:
+            return
+        if self.options.skip_without_vllm:
             yield "--skip-without-vllm"
-        if self.options.ray:  # last, or else it may take the next word for the address
-            yield "--ray" if self.options.ray == "auto" else f"--ray={self.options.ray}"
+        if self.options.keep_going and verb != "verify":
+            yield "--keep-going"
+        if self.options.ray_timeout is not None:
+            yield f"--ray-timeout={self.options.ray_timeout:g}"
+        # Last, or else it may take the next word for the address.
+        yield "--ray" if self.options.ray == "auto" else f"--ray={self.options.ray}"
 
     def _chosen(self) -> Iterator[str]:
         if self.options.name is not None:

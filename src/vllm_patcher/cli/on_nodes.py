@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from .running import guarded, told_to_the_end
+from .options import RAY_SECONDS
+from .running import guarded, on_install, told_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from .hints import Call
     from .shell import Output
-
-_SECONDS = 120.0
 
 
 def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = None) -> int:
@@ -37,7 +36,7 @@ def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = N
 
         load = errand.packed(call.verb, request, options)
         address = None if chosen.ray == "auto" else chosen.ray
-        with raylets.connected(address, seconds=chosen.ray_timeout or _SECONDS) as cluster:
+        with raylets.connected(address, seconds=chosen.ray_timeout or RAY_SECONDS) as cluster:
             if writes is None:
                 found = campaign.ask(cluster, load)
             elif not writes:
@@ -50,10 +49,11 @@ def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = N
                     skip_without_vllm=chosen.skip_without_vllm,
                 )
         skips = chosen.skip_without_vllm
-        answer = nodes.fold(call.verb, found, skip_without_vllm=skips, hint=call.hint)
-        changed = answer.wrote
-        with told_to_the_end(wrote=changed):
-            return tell(call, output, answer)
+        meant = on_install(call, request)
+        answer = nodes.fold(call.verb, found, skip_without_vllm=skips, hint=meant.hint)
+        changed = changed or answer.wrote
+        with told_to_the_end(wrote=answer.wrote):
+            return tell(meant, output, answer)
 
     return output.ending(guarded(call, output, one), changed=changed)
 
@@ -65,8 +65,12 @@ def tell(call: Call, output: Output, answer: Answer) -> int:
     if output.json:
         output.document(table.document(answer, hint=call.hint))
         return answer.code
+    for note in table.notes(answer):
+        output.note(note)
     style = output.style_for(sys.stdout)
     output.lines(table.text(answer, style=style, verbose=output.verbose))
+    for warning in table.warnings(answer):
+        output.warning(warning)
     for error in answer.errors:
         output.error(error, call.hint)
     return answer.code

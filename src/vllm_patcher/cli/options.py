@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+#: How long a node of a cluster may take, unless it is said.
+RAY_SECONDS = 120.0
+
 KINDS = ("crash", "leak", "security", "compat", "wrong-result")
 
 
@@ -127,7 +130,7 @@ RAY = (
         "--ray-timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="How long a node may take.  [default: 120]",
+        help=f"How long a node may take.  [default: {RAY_SECONDS:g}]",
     ),
     click.option(
         "--skip-without-vllm", is_flag=True, help="Allow nodes of the cluster to have no vLLM."

@@ -76,7 +76,7 @@ def each(
         changed = changed or result.wrote
         rendered = _rendered(result, backwards=diff == "backwards") if diff else None
         failed = call.verb == "verify" and not result.ok
-        hint = _on(call, request).hint
+        hint = on_install(call, request).hint
         with told_to_the_end(wrote=result.wrote):
             if output.json:
                 from vllm_patcher import document
@@ -158,14 +158,14 @@ def guarded(call: Call, output: Output, one: Callable[[Request], int]) -> int:
         try:
             code = one(request)
         except VllmPatchError as error:
-            code = _print_error(_on(call, request), output, error)
+            code = _print_error(on_install(call, request), output, error)
         except OSError as error:
             code = _print_error(call, output, _from_system(error))
         worst = max(worst, code)
     return worst
 
 
-def _on(call: Call, request: Request) -> Call:
+def on_install(call: Call, request: Request) -> Call:
     """The command line as far as it is about one install, with what the configuration says."""
     obeyed: list[str] = []
     if request.policy:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .nodes import NOT_ASKED, Node
+from .nodes import INTERRUPTED, NOT_ASKED, Node
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -37,7 +37,8 @@ def ask(cluster: Cluster, errand: Errand) -> list[Node]:
 
 def rehearse(cluster: Cluster, errand: Errand) -> list[Node]:
     """Say of every node whether an errand could be done there; write nothing."""
-    return ask(cluster, errand.replaced(options={**errand.options, "rehearse": True}))
+    found = ask(cluster, errand.replaced(options={**errand.options, "rehearse": True}))
+    return [node.replaced(rehearsed=True) for node in found]
 
 
 def change(
@@ -68,10 +69,14 @@ def _do(cluster: Cluster, errand: Errand, nodes: Iterable[Node]) -> list[Node]:
     firsts = cluster.do(errand, [some[0].id for some in by_copy.values()])
     rest: list[Node] = []
     stopped: list[Node] = []
+    interrupted = any(first.fate == INTERRUPTED for first in firsts)
     for first, some in zip(firsts, by_copy.values(), strict=True):
-        if first.report is not None and first.report["ok"]:
-            rest += some[1:]
+        if interrupted:
+            why = "the run was stopped before"
         else:
             why = f"{first.name}, which sees the same files, has failed"
+        if first.report is not None and first.report["ok"] and not interrupted:
+            rest += some[1:]
+        else:
             stopped += [n.replaced(fate=NOT_ASKED, report=None, why=why) for n in some[1:]]
     return [*firsts, *cluster.do(errand, [node.id for node in rest]), *stopped]

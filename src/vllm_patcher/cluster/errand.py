@@ -35,6 +35,11 @@ class Errand(Value):
     options: Mapping[str, bool]
     files: Mapping[str, bytes] = {}
 
+    @property
+    def writes(self) -> bool:
+        """Whether it changes an install."""
+        return self.verb != "verify" and not self.options.get("rehearse")
+
 
 def packed(verb: str, request: Request, options: Mapping[str, bool]) -> Errand:
     """Put catalogs and diffs into an errand. Raises what reading them raises."""

@@ -26,7 +26,7 @@ _PERHAPS = (str, type(None))
 _ANY = {"ok": _FLAG, "host": _TEXT, "errors": [{"code": _TEXT, "what": _TEXT, "facts": [_TEXT]}]}
 #: What there is besides where a vLLM was looked at, and where none was.
 _WHOLE = {
-    "install": {"name": _TEXT, "version": _TEXT},
+    "install": {"name": _TEXT, "version": _TEXT, "package": _TEXT},
     "wrote": _FLAG,
     "patches": [
         {
@@ -36,6 +36,8 @@ _WHOLE = {
             "reasons": [{"what": _TEXT, "path": _PERHAPS, "line": (int, type(None))}],
         }
     ],
+    "edits": [_TEXT],
+    "notes": [_TEXT],
     "files": [{"path": _TEXT, "sha256_before": _PERHAPS, "sha256_after": _PERHAPS}],
 }
 _BARE = dict.fromkeys(_WHOLE, _NOTHING)
@@ -58,11 +60,30 @@ def read(path: str, data: bytes) -> Iterator[Node]:
         yield Node(id=where, host=report["host"] or _stem(path), report=report)
 
 
-def missing(nodes: Sequence[Node], expected: int) -> Iterator[Node]:
-    """Make up for reports of which nobody knows where they should have come from."""
-    why = f"{len(nodes)} of {expected} reports are there"
-    for number in range(len(nodes), expected):
-        yield Node(id=f"(missing {number + 1})", fate=SILENT, why=why)
+def counted(nodes: Sequence[Node], expected: int | None) -> list[Node]:
+    """Hold reports against the number of hosts that there must be (None: any).
+
+    What is missing is added as nodes that said nothing. Raises InvalidReport for more hosts, and
+    for two reports of one install.
+    """
+    seen: dict[tuple[str, str], Node] = {}
+    for node in nodes:
+        install = (node.report or {}).get("install") or {"package": ""}
+        twin = seen.setdefault((node.host, install["package"]), node)
+        if twin is not node:
+            raise InvalidReport(
+                f"two reports of {node.host}",
+                facts=[twin.id, node.id],
+                hint="keep the last one of each host",
+            )
+    hosts = {node.host for node in nodes}
+    if expected is not None and len(hosts) > expected:
+        what = f"reports of {len(hosts)} hosts, and --nodes says {expected}"
+        raise InvalidReport(what, facts=sorted(hosts))
+    why = f"there are reports of {len(hosts)} of {expected} hosts"
+    numbers = range(len(hosts) + 1, (expected or 0) + 1)
+    lacking = [Node(id=f"(missing {number})", fate=SILENT, why=why) for number in numbers]
+    return [*nodes, *lacking]
 
 
 def verb_of(nodes: Iterable[Node]) -> str:
@@ -84,9 +105,11 @@ def _report(line: bytes, where: str) -> dict[str, Any]:
         raise _invalid(where, f"it is not JSON: {error}") from error
     if not isinstance(report, dict) or report.get("schema") != SCHEMA:
         raise _invalid(where, f"it is no object with schema {SCHEMA}")
-    is_whole = _is_like(report, _ANY) and any(_is_like(report, s) for s in (_WHOLE, _BARE))
-    if report.get("verb") not in list(VERBS) or not is_whole:
+    shapes = ({**_ANY, **rest} for rest in (_WHOLE, _BARE))
+    if report.get("verb") not in VERBS or not any(_is_like(report, shape) for shape in shapes):
         raise _invalid(where, f"it is not what {', '.join(VERBS)} print with --json")
+    if report["ok"] is bool(report["errors"]):
+        raise _invalid(where, "it is ok and has errors, or neither")
     return report
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vllm_patcher.errors import NoVllm, VllmPatchError
+from vllm_patcher.errors import NoVllm, UnknownPatch, VllmPatchError
 from vllm_patcher.report import as_it_is
 from vllm_patcher.values import Value
 
@@ -23,13 +23,14 @@ ANSWERED = "answered"
 DIED = "died"
 TIMED_OUT = "timed-out"
 JOINED = "joined"
+INTERRUPTED = "interrupted"
 FAILED = "failed"
 NOT_ASKED = "not-asked"
 SILENT = "silent"
 
 _MOST_NAMED = 2
 _BACK = {"apply": "revert", "revert": "apply"}
-_AS_ASKED, _IS_NOT, _CANT_TELL = 0, 1, 3
+_AS_ASKED, _IS_NOT, _WRONG_CALL, _CANT_TELL = 0, 1, 2, 3
 
 
 class NodeNotAsAsked(VllmPatchError):
@@ -61,6 +62,7 @@ class Node(Value):
 
     ``report`` is the JSON of a verb, None if there is none; ``why`` says more of a ``fate`` that
     is not `answered`. ``copy`` is equal where nodes see one copy on a shared file system.
+    ``rehearsed`` says that the report is of what could be done, and nothing was.
     """
 
     id: str
@@ -70,6 +72,7 @@ class Node(Value):
     report: Mapping[str, Any] | None = None
     why: str = ""
     copy: Hashable = None
+    rehearsed: bool = False
 
     @property
     def name(self) -> str:
@@ -105,6 +108,11 @@ class Node(Value):
     def wrote(self) -> bool:
         """Whether something was changed there."""
         return bool((self.report or {}).get("wrote"))
+
+    @property
+    def edited(self) -> bool:
+        """Whether a source was changed there, and not only records and bytecode."""
+        return self.wrote and bool((self.report or {}).get("edits"))
 
     @property
     def version(self) -> str:
@@ -195,6 +203,8 @@ def _code(node: Node) -> int:
         return _CANT_TELL
     if node.report["ok"]:
         return _AS_ASKED
+    if any(error["code"] == UnknownPatch.code for error in node.report["errors"]):
+        return _WRONG_CALL
     # Only `verify` says no and describes what it has seen; all else was refused or impossible.
     return _IS_NOT if node.report["verb"] == "verify" and node.version else _CANT_TELL
 
@@ -209,23 +219,27 @@ def _errors(verb: str, groups: Sequence[Group], hint: Hint) -> Iterator[VllmPatc
         yield NodeNotAsAsked(
             f"{_some(wrong, groups)} not as asked",
             facts=[*_lines(wrong), *may],
-            hint="vllm-patch apply" if verb == "verify" and lacking != wrong else None,
+            hint="vllm-patch apply" if any(group.code == _IS_NOT for group in wrong) else None,
         )
     silent = [group for group in groups if group.first.report is None]
     if silent:
         yield NodeSilent(f"{_some(silent, groups)} without an answer", facts=_lines(silent))
     # Of nodes that agree some may have had it before.
-    changed = [tuple(node for node in group.nodes if node.wrote) for group in groups]
-    written = [Group(nodes=nodes, code=_AS_ASKED) for nodes in changed if nodes]
+    by_group = [tuple(node for node in group.nodes if node.wrote) for group in groups]
+    written = [Group(nodes=nodes, code=_AS_ASKED) for nodes in by_group if nodes]
     if written and (wrong or silent):
-        back = " ".join(["vllm-patch", _BACK[verb], *_changed(written)])
+        changed = _changed(written)
+        back = hint(" ".join(["vllm-patch", _BACK[verb], *changed]))
+        # Without names it would be about all patches.
+        facts = [f"to take that back, on all nodes: {back}"] if changed else []
         yield HalfDone(
             f"{_some(written, groups)} changed, and not all of the others could be",
-            facts=[*_lines(written), f"to take that back: {hint(back)}"],
+            facts=[*_lines(written), *facts],
             hint=f"vllm-patch {verb}",  # which finds done what is done
         )
     served = [group for group in groups if not group.code and not group.skipped]
-    if len(served) > 1:
+    # What a rehearsal has seen is not what there will be.
+    if len(served) > 1 and not any(group.first.rehearsed for group in served):
         yield NodesDiffer(
             "the nodes do not have the same files",
             facts=_differences(served),
@@ -248,7 +262,8 @@ def _changed(groups: Iterable[Group]) -> list[str]:
         dict.fromkeys(
             patch["id"]
             for group in groups
-            for patch in (group.first.report or {})["patches"]
+            for node in group.nodes
+            for patch in (node.report or {})["patches"]
             if patch["was"] != patch["state"]
         )
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from vllm_patcher.errors import VllmPatchError
 
 from . import errand as errands
-from .nodes import ANSWERED, DIED, FAILED, JOINED, TIMED_OUT, Node
+from .nodes import ANSWERED, DIED, FAILED, INTERRUPTED, JOINED, TIMED_OUT, Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,11 +48,6 @@ class Raylets:
         self.first = self._alive()
         """The nodes that were alive at the beginning, by their ids."""
 
-    @property
-    def address(self) -> str:
-        """Where the cluster is."""
-        return str(self._ray.get_runtime_context().gcs_address)
-
     def do(self, errand: Errand, nodes: Sequence[str]) -> list[Node]:
         """Do an errand on nodes, at the same time on all; return them with their answers."""
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -61,12 +56,23 @@ class Raylets:
         for node in nodes:
             pinned = affinity(node, soft=False)
             tasks[self._task.options(scheduling_strategy=pinned).remote(load)] = node
-        # All of them began now, so this is the time of each.
-        done, late = self._ray.wait(list(tasks), num_returns=len(tasks), timeout=self._seconds)
+        fate, why = TIMED_OUT, f"no answer in {self._seconds:g} s"
+        try:
+            # All of them began now, so this is the time of each.
+            done, late = self._wait(tasks, self._seconds)
+        except KeyboardInterrupt:
+            if not errand.writes:
+                raise
+            # What has been written must be told all the same.
+            fate, why = INTERRUPTED, "it was stopped while it worked"
+            done, late = self._wait(tasks, 0)
         for task in late:
             self._ray.cancel(task, force=True)
         found = {tasks[task]: self._answer(task, self.first[tasks[task]]) for task in done}
-        return [found.get(node) or self._too_late(self.first[node]) for node in nodes]
+        return [found.get(node) or self.first[node].replaced(fate=fate, why=why) for node in nodes]
+
+    def _wait(self, tasks: Mapping[Any, str], seconds: float) -> tuple[list[Any], list[Any]]:
+        return self._ray.wait(list(tasks), num_returns=len(tasks), timeout=seconds)  # type: ignore[no-any-return]
 
     def joined(self) -> list[Node]:
         """Return the nodes that were not there at the beginning: nobody has asked them."""
@@ -85,9 +91,6 @@ class Raylets:
             if each["Alive"]
         ]
         return {node.id: node for node in sorted(found, key=lambda node: node.order)}
-
-    def _too_late(self, node: Node) -> Node:
-        return node.replaced(fate=TIMED_OUT, why=f"no answer in {self._seconds:g} s")
 
     def _answer(self, task: Any, node: Node) -> Node:
         exceptions = self._ray.exceptions

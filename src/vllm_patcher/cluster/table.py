@@ -5,20 +5,20 @@ Always true here: an answer goes in, lines or one object come out; nothing is de
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vllm_patcher.document import SCHEMA, of_error
 from vllm_patcher.report import Style, as_it_is, color_of, dotted, plain
 from vllm_patcher.results import PatchNotIn
-from vllm_patcher.states import FAILING
+from vllm_patcher.states import FAILING, UNSUPPORTED
 
 from .nodes import said, who
 
 if TYPE_CHECKING:
     from vllm_patcher.report import Hint
 
-    from .nodes import Answer, Group
+    from .nodes import Answer, Group, Node
 
 _GOOD, _SKIPPED, _BAD = "green", "yellow", "red"
 
@@ -42,8 +42,35 @@ def text(answer: Answer, *, style: Style = plain, verbose: bool = False) -> Iter
     total = sum(len(group.nodes) for group in answer.groups)
     if answer.skipped:
         yield f"{answer.skipped} of {total} nodes without a vLLM, which is allowed"
-    if answer.wrote:
+    if any(node.edited for group in answer.groups for node in group.nodes):
         yield "restart running vLLM processes"
+
+
+def notes(answer: Answer) -> Iterator[str]:
+    """Yield what should be known of nodes; what is true of all of them is said once."""
+    yield from _told(answer, lambda report: report.get("notes", ()))
+
+
+def warnings(answer: Answer) -> Iterator[str]:
+    """Yield what must be said although nothing fails because of it."""
+    yield from _told(answer, _unsupported)
+
+
+def _unsupported(report: Mapping[str, Any]) -> Iterator[str]:
+    for patch in report.get("patches", ()) if report["ok"] else ():
+        if patch["state"] == UNSUPPORTED:
+            why = "; ".join(reason["what"] for reason in patch["reasons"]) or "nobody knows why"
+            yield f"{patch['id']} is unsupported: {why}"
+
+
+def _told(answer: Answer, lines: Callable[[Mapping[str, Any]], Iterable[str]]) -> Iterator[str]:
+    everyone = [node for group in answer.groups for node in group.nodes if node.report is not None]
+    found: dict[str, list[Node]] = {}
+    for node in everyone:
+        for line in lines(node.report or {}):
+            found.setdefault(line, []).append(node)
+    for line, nodes in found.items():
+        yield line if len(nodes) == len(everyone) else f"{who(nodes)}: {line}"
 
 
 def _patches(group: Group, style: Style, *, verbose: bool) -> Iterator[str]:

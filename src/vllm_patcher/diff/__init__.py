@@ -227,8 +227,6 @@ def _hunk(block: Block, parsed: unidiff.Hunk) -> Hunk | None:
     signs = bytes([line[0] for line in body])
     old = [line[1:] for line in body if line[0] in b" -"]
     new = [line[1:] for line in body if line[0] in b" +"]
-    if (len(old), len(new)) != (block.old_count, block.new_count):
-        return None
     if block.markers:
         _end_without_newline(signs, old, new)
         signs = signs.replace(b"\\", b"")

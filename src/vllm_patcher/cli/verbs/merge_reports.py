@@ -15,7 +15,7 @@ from vllm_patcher.cli.running import guarded
 @click.command("merge-reports")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "--nodes", type=click.IntRange(min=1), metavar="N", help="So many reports there must be."
+    "--nodes", type=click.IntRange(min=1), metavar="N", help="So many hosts there must be."
 )
 @click.option("--skip-without-vllm", is_flag=True, help="Allow hosts to have no vLLM.")
 @options(SHOW)
@@ -40,7 +40,7 @@ def command(
 
     def one(_request: object) -> int:
         found = [node for path in files for node in gathered.read(path, _data(path))]
-        found += gathered.missing(found, nodes or 0)
+        found = gathered.counted(found, nodes)
         verb = gathered.verb_of(found)
         return tell(call, output, fold(verb, found, skip_without_vllm=skip_without_vllm))
 
