@@ -17,7 +17,8 @@ from scenes import Scene, entry, make_scene, patch, write_catalog
 from vllm_patcher import Request
 from vllm_patcher.cluster import campaign
 from vllm_patcher.cluster import errand as errands
-from vllm_patcher.cluster.nodes import DIED, INTERRUPTED, JOINED, NOT_ASKED, Node, fold
+from vllm_patcher.cluster.folding import fold
+from vllm_patcher.cluster.nodes import DIED, INTERRUPTED, JOINED, NOT_ASKED, Node
 from vllm_patcher.errors import InvalidPatch, UnknownPatch
 from vllm_patcher.request import AdHoc
 
@@ -152,7 +153,9 @@ def test_a_node_that_dies_after_others_were_written(nodes: Nodes, catalog: str) 
     answer = fold("apply", change(nodes, catalog))
     assert answer.code == 3
     assert [error.code for error in answer.errors] == ["node-silent", "half-done"]
-    assert answer.errors[1].facts[-1] == "to take that back, on all nodes: vllm-patch revert one"
+    assert answer.errors[1].facts[-1] == (
+        "to take that back, on all nodes and where it was so before: vllm-patch revert one"
+    )
 
 
 class TestOneCopy:
@@ -167,6 +170,25 @@ class TestOneCopy:
         found = change(nodes, catalog)
         assert nodes.log[1:] == [("apply", "n1", "n2"), ("apply", "n3")]
         assert {node.id: node.wrote for node in found} == {"n1": True, "n2": True, "n3": False}
+        assert fold("apply", found).code == 0
+
+    def test_who_may_not_write_it_finds_it_done(
+        self, nodes: Nodes, catalog: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The third sees the files of the first through a mount that is read-only."""
+        real = nodes._one
+
+        def one(errand: Errand, name: str, kind: str) -> Node:
+            found = real(errand, name, kind)
+            if name == "n3" and kind == "rehearse":
+                error = {"code": "write-failed", "what": "w", "facts": [], "hint": None}
+                refused = {"verb": "apply", "ok": False, "errors": [error]}
+                return found.replaced(report=refused)
+            return found
+
+        monkeypatch.setattr(nodes, "_one", one)
+        found = change(nodes, catalog)
+        assert nodes.log[1:] == [("apply", "n1", "n2"), ("apply", "n3")]
         assert fold("apply", found).code == 0
 
     def test_where_that_one_fails_no_other_tries(self, nodes: Nodes, catalog: str) -> None:
@@ -265,6 +287,35 @@ class TestRehearsal:
         assert not any(applied(nodes).values())
 
 
+class TestOutAlready:
+    """`revert NAME` of a diff of no catalog: only receipts know the name."""
+
+    @pytest.fixture
+    def errand(self, nodes: Nodes, catalog: str) -> Errand:
+        fix = AdHoc(id="fix", text=patch(a10="100"))
+        put = errands.packed("apply", request(catalog, patches=(fix,)), {})
+        for name in ("n1", "n3"):
+            nodes._one(put, name, "apply")
+        return errands.packed("revert", request(catalog, patches=("fix",)), {})
+
+    def test_who_has_it_no_more_is_no_hindrance(self, nodes: Nodes, errand: Errand) -> None:
+        found = campaign.change(nodes, errand, keep_going=False, skip_without_vllm=False)
+        answer = fold("revert", found)
+        assert (answer.code, answer.wrote) == (0, True)
+        assert not any(scene.receipt.exists() for scene in nodes.scenes.values())
+        again = campaign.change(nodes, errand, keep_going=False, skip_without_vllm=False)
+        assert fold("revert", again).code == 2  # now nobody knows the name
+
+    def test_of_two_names_one_may_still_be_in(
+        self, nodes: Nodes, errand: Errand, catalog: str
+    ) -> None:
+        two = errands.packed("revert", request(catalog, patches=("fix", "one")), {})
+        found = campaign.change(nodes, two, keep_going=False, skip_without_vllm=False)
+        answer = fold("revert", found)
+        assert (answer.code, answer.wrote) == (2, False)
+        assert errand.request.patches == ("fix",)
+
+
 class TestErrand:
     """What travels is all that a node needs."""
 
@@ -294,6 +345,10 @@ class TestErrand:
     def test_a_diff_that_is_not_there_is_refused_here(self, catalog: str) -> None:
         with pytest.raises((UnknownPatch, InvalidPatch)):
             errands.packed("apply", request(catalog, patches=("./no.patch",)), {})
+
+    def test_a_diff_is_never_read_on_a_node(self, catalog: str) -> None:
+        with pytest.raises((UnknownPatch, InvalidPatch)):
+            errands.packed("apply", request(catalog, patches=("fix.patch",)), {})
 
     def test_a_name_may_be_one_of_a_receipt(self, nodes: Nodes, catalog: str) -> None:
         errand = errands.packed("verify", request(catalog, patches=("fix",)), {})

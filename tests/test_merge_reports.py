@@ -171,6 +171,9 @@ def test_json(hosts: Hosts) -> None:
         ('{"schema": 1, "verb": "verify", "ok": true, "errors": [], "install": 1}', "not what"),
         ('{"schema": 1, "verb": "verify", "ok": true, "errors": [], "files": [{}]}', "not what"),
         ('{"schema": 1, "verb": "verify", "ok": false, "host": "h", "errors": []}', "or neither"),
+        ('{"schema": 1, "verb": "verify", "ok": true, "host": "h", "errors": []}', "or neither"),
+        ('{"schema": true, "verb": "verify"}', "no object with schema 1"),
+        ('{"schema": 1, "x": NaN}', "not JSON: NaN is no number"),
         ("\x00\xff", "not JSON"),
     ],
 )
@@ -206,6 +209,37 @@ def test_every_field_that_is_read_is_looked_at(hosts: Hosts) -> None:
             assert done.code in (0, 1, 3), (document, done.err)
             codes.add(done.code)
     assert codes >= {1, 3}
+
+
+def test_a_rehearsal_says_nothing_of_what_is_there(hosts: Hosts) -> None:
+    scene = make_scene(hosts.root / "gpu-1")
+    options = scene.catalog(entry("one", patch(a05="50")))
+    path = hosts.root / "gpu-1.json"
+    path.write_text(scene.run("apply", *options, "--dry-run", "--json").out)
+    done = run("merge-reports", path)
+    assert (done.code, "it is of a --dry-run" in done.err) == (3, True)
+
+
+def test_what_a_terminal_would_obey_is_made_visible(hosts: Hosts) -> None:
+    path = hosts.report("gpu-1", "apply")
+    odd = json.dumps("gpu\n10.0.0.9 gpu-9  vllm 0.11.0  9 applied\x1b[8m" + "7" * 5000)
+    path.write_text(path.read_text().replace('"host": "gpu-1"', f'"host": {odd}'))
+    done = run("merge-reports", path)
+    assert done.code == 0
+    assert done.out.startswith("gpu\\u000a10.0.0.9 gpu-9  vllm 0.11.0  9 applied\\u001b[8m777")
+
+
+def test_an_assumed_version_is_not_the_one_that_is_there(hosts: Hosts) -> None:
+    files = []
+    for name, version in (("gpu-1", "0.11.0"), ("gpu-2", "0.10.2")):
+        scene = make_scene(hosts.root / name, version=version)
+        options = (*scene.catalog(entry("one", patch(a05="50"))), "--assume-version", "0.11.0")
+        scene.run("apply", *options)
+        printed = json.loads(scene.run("verify", *options, "--json").out)
+        files.append(hosts.root / f"{name}.json")
+        files[-1].write_text(json.dumps({**printed, "host": name}))
+    done = run("merge-reports", *files)
+    assert (done.code, "gpu-2: vllm 0.10.2; gpu-1: vllm 0.11.0" in done.err) == (1, True)
 
 
 def test_two_verbs_at_once(hosts: Hosts) -> None:

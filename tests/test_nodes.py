@@ -10,18 +10,12 @@ from typing import Any
 import pytest
 
 from vllm_patcher.cluster import table
-from vllm_patcher.cluster.nodes import (
-    DIED,
-    JOINED,
-    TIMED_OUT,
-    Answer,
-    Node,
-    fold,
-    said,
-)
+from vllm_patcher.cluster.folding import Answer, fold
+from vllm_patcher.cluster.nodes import DIED, JOINED, NOT_ASKED, TIMED_OUT, Node
 from vllm_patcher.report import error_text
 
 DOCS = Path(__file__).parent.parent / "docs"
+BACK = "to take that back, on all nodes and where it was so before:"
 MOST_GROWTH = 2.2  # for twice as many
 
 
@@ -37,25 +31,29 @@ def report(
 ) -> dict[str, Any]:
     """What a host answers; ``errors`` are codes."""
     states = {"one": "applied"} if states is None else states
+    hints = {"patch-not-in": "vllm-patch apply"}
     return {
         "verb": verb,
         "ok": not errors,
-        "install": {"name": "vllm", "version": version, "package": "/site/vllm"},
+        "install": {"name": "vllm", "installed_version": version, "package": "/site/vllm"},
         "patches": [
-            {"id": name, "state": state, "was": was or state, "reasons": []}
+            {"id": name, "state": state, "was": was or state, "reasons": [], "probe": None}
             for name, state in states.items()
         ],
         "files": [{"path": "a.py", "sha256_before": digest, "sha256_after": f"after {digest}"}],
         "wrote": wrote,
         "edits": ["a.py"] if wrote else [],
         "notes": [],
-        "errors": [{"code": code, "what": f"what {code} is", "facts": ["why"]} for code in errors],
+        "errors": [
+            {"code": code, "what": f"what {code} is", "facts": ["why"], "hint": hints.get(code)}
+            for code in errors
+        ],
     }
 
 
 def nothing(code: str = "no-vllm", verb: str = "verify") -> dict[str, Any]:
     """What a host answers that could not look at a vLLM."""
-    error = {"code": code, "what": f"what {code} is", "facts": []}
+    error = {"code": code, "what": f"what {code} is", "facts": [], "hint": None}
     return {"verb": verb, "ok": False, "errors": [error]}
 
 
@@ -207,10 +205,11 @@ def test_what_was_done_on_some_comes_with_the_ways_on_and_back() -> None:
     answer = fold("apply", [node(1, done), node(2, failed)], hint=lambda hint: f"{hint} --ray")
     assert (answer.code, answer.wrote) == (3, True)
     half = answer.errors[1]
-    assert (half.code, half.hint) == ("half-done", "vllm-patch apply")
+    assert (half.code, half.hint) == ("half-done", None)
     assert half.facts == (
         "10.0.0.1 gpu-1: 1 applied",
-        "to take that back, on all nodes: vllm-patch revert one --ray",
+        "to finish it: vllm-patch apply",
+        f"{BACK} vllm-patch revert one --ray",
     )
     assert lines(answer)[-1] == "restart running vLLM processes"
 
@@ -239,7 +238,7 @@ def test_the_way_back_names_what_any_node_has_changed() -> None:
     assert half.facts[-1].endswith("vllm-patch revert one two")
     # A node where nothing but bytecode was put right has nothing to take back.
     half = fold("apply", [node(1, done({})), failed]).errors[1]
-    assert half.facts == ("10.0.0.1 gpu-1: 2 applied",)
+    assert half.facts == ("10.0.0.1 gpu-1: 2 applied", "to finish it: vllm-patch apply")
 
 
 @pytest.mark.parametrize(("edits", "restart"), [([], False), (["a.py"], True)])
@@ -257,6 +256,81 @@ def test_what_is_not_yet_alike_may_become_so() -> None:
     assert fold("apply", everyone).code == 0
     refused = [*everyone, node(3, nothing("conflict", "apply"), rehearsed=True)]
     assert list(facts(fold("apply", refused))) == ["node-not-as-asked"]
+
+
+def test_what_was_begun_and_never_answered_may_be_changed() -> None:
+    everyone = [node(n, fate=DIED) for n in (1, 2)]
+    (silent, half) = fold("apply", everyone).errors
+    assert silent.what == "2 of 2 nodes are without an answer"
+    assert half.what == "2 of 2 nodes are perhaps changed"
+    assert half.facts[-1] == "to finish it: vllm-patch apply"
+    done = [*everyone, node(3, report("apply", was="not-applied", wrote=True))]
+    what = "1 of 3 nodes is changed, and 2 of 3 nodes are perhaps changed"
+    assert fold("apply", done).errors[1].what == what
+
+
+@pytest.mark.parametrize(
+    ("verb", "other"),
+    [
+        ("verify", {"fate": DIED}),
+        ("apply", {"fate": DIED, "rehearsed": True}),
+        ("apply", {"fate": NOT_ASKED}),
+        ("apply", {"fate": JOINED}),
+    ],
+)
+def test_who_was_not_told_to_write_has_not(verb: str, other: dict[str, Any]) -> None:
+    errors = fold(verb, [node(1, **other)]).errors
+    assert [error.code for error in errors] == ["node-silent"]
+    untouched = errors[0].what.endswith("; nothing was changed on any")
+    assert untouched is bool(other.get("rehearsed"))
+
+
+def test_what_is_wrong_is_said_where_each_state_is_right() -> None:
+    stale = report(errors=("stale-bytecode",))
+    assert node(1, stale).said == "what stale-bytecode is"
+    both = report(**{**NOT_IN, "errors": ("patch-not-in", "stale-bytecode")})
+    assert node(1, both).said == "1 not-applied"
+
+
+def test_faults_that_differ_are_told_apart() -> None:
+    first, second = report(errors=("stale-bytecode",)), report(errors=("stale-bytecode",))
+    second["errors"][0]["facts"] = ["another"]
+    answer = fold("verify", [node(1, first), node(2, second)])
+    assert len(answer.groups) == 2
+    third = report()
+    third["patches"][0]["probe"] = {"fault": "unknown", "says": "no torch"}
+    assert len(fold("verify", [node(1, report()), node(2, third)]).groups) == 2
+
+
+def test_what_a_probe_says_is_shown() -> None:
+    shown = report(errors=("probe-failed",))
+    shown["patches"][0]["probe"] = {"fault": "present", "says": "it raised"}
+    assert "    probe: fault present: it raised" in lines(fold("verify", [node(1, shown)]))
+
+
+def test_two_installs_of_each_host_are_compared_each_with_its_like() -> None:
+    everyone = [
+        Node(id=f"{host}{slot}", host=host, slot=slot, report=report(version=version))
+        for host in ("a", "b")
+        for slot, version in enumerate(("0.11.0", "0.10.2"))
+    ]
+    assert fold("verify", everyone).code == 0
+    other = everyone[3].replaced(report=report(version="0.9.2"))
+    assert fold("verify", [*everyone[:3], other]).code == 1
+
+
+def test_states_that_one_has_and_the_other_has_not() -> None:
+    more = report(states={"one": "applied", "two": "applied"})
+    answer = fold("verify", [node(1, report()), node(2, report()), node(3, more)])
+    assert facts(answer) == {
+        "nodes-differ": ["10.0.0.3 gpu-3: two applied; 10.0.0.1 gpu-1: vllm 0.11.0"]
+    }
+
+
+def test_who_has_it_no_more_has_nothing_to_do() -> None:
+    idle = node(1, nothing("unknown-patch", "revert"), idle="nothing to revert")
+    answer = fold("revert", [idle, node(2, report("revert"))])
+    assert (answer.code, lines(answer)[0].split("  ")[-1]) == (0, "nothing to revert")
 
 
 def test_a_name_that_nobody_knows_is_a_wrong_command() -> None:
@@ -286,7 +360,7 @@ def test_a_node_that_has_it_already_was_not_changed() -> None:
 
 
 def test_nothing_to_do_is_said() -> None:
-    assert said(node(1, report(states={}))) == "nothing to do"
+    assert node(1, report(states={})).said == "nothing to do"
 
 
 def test_two_hundred_reports() -> None:

@@ -19,7 +19,8 @@ from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import Common
 from vllm_patcher.cluster import campaign, raylets
 from vllm_patcher.cluster.errand import Errand
-from vllm_patcher.cluster.nodes import DIED, FAILED, TIMED_OUT, fold
+from vllm_patcher.cluster.folding import fold
+from vllm_patcher.cluster.nodes import DIED, FAILED, TIMED_OUT
 from vllm_patcher.cluster.raylets import NoCluster, Raylets, connected
 from vllm_patcher.request import Request
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 REPORT = {
     "verb": "apply",
     "ok": True,
-    "install": {"name": "vllm", "version": "0.11.0"},
+    "install": {"name": "vllm", "installed_version": "0.11.0"},
     "patches": [],
     "files": [],
     "wrote": False,
@@ -203,6 +204,53 @@ def test_what_becomes_of_a_node(error: Exception, fate: str, why: str) -> None:
     assert fold("apply", [found, other]).code == 3
 
 
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), RayError("no head")])
+@pytest.mark.parametrize(("options", "told"), [({}, True), ({"rehearse": True}, False)])
+def test_a_cluster_that_is_lost(
+    error: Exception, options: dict[str, bool], monkeypatch: pytest.MonkeyPatch, *, told: bool
+) -> None:
+    def lost(*_arguments: object, **_more: object) -> None:
+        raise error
+
+    ray = CountingRay(1)
+    monkeypatch.setattr(ray, "wait", lost)
+    errand = Errand(verb="apply", request=Request(), options=options)
+    with pytest.raises(NoCluster, match="the cluster was lost") as caught:
+        Raylets(ray, seconds=5).do(errand, ["n0"])
+    assert bool(caught.value.facts) is told
+
+
+@pytest.mark.parametrize(
+    ("common", "again"),
+    [
+        (
+            {
+                "obey": False,
+                "keep_going": True,
+                "ray_timeout": 7.0,
+                "name": "x",
+                "kinds": ("leak",),
+            },
+            "vllm-patch apply - --exact --id x --kind leak --no-config --keep-going"
+            " --ray-timeout=7 --ray",
+        ),
+        (
+            {"obey": True, "pythons": ("/p",), "catalogs": ("c",)},
+            "vllm-patch apply - --exact --catalog c --python /p --ray",
+        ),
+    ],
+)
+def test_the_same_command_again(common: dict[str, Any], again: str) -> None:
+    call = Call(
+        verb="apply",
+        options=Common(ray="auto", **common),
+        patches=("-",),
+        flags=("--exact",),
+        python=next(iter(common.get("pythons", ())), None),
+    )
+    assert call.again == again
+
+
 def test_a_node_that_joins() -> None:
     ray = CountingRay(1)
     cluster = Raylets(ray, seconds=5)
@@ -314,7 +362,8 @@ def test_the_python_at_hand_is_in_the_hint(
     counting = CountingRay(1)
     counting.errors = {"n0": RayTaskError("x")}
     failing = {**REPORT, "verb": "verify", "ok": False, "host": "h", "notes": ["look"]}
-    failing["errors"] = [{"code": "patch-not-in", "what": "w", "facts": [], "hint": None}]
+    hint = "vllm-patch apply"
+    failing["errors"] = [{"code": "patch-not-in", "what": "w", "facts": [], "hint": hint}]
     monkeypatch.setattr(counting, "get", lambda _task: {"report": failing, "copy": None})
     for name in ("remote", "put", "wait", "get", "nodes", "cancel", "util", "exceptions"):
         setattr(ray, name, getattr(counting, name))

@@ -107,6 +107,7 @@ def _install_document(install: Install, version: str) -> dict[str, Any]:
     return {
         "package": install.package,
         "version": version,
+        "installed_version": install.version,
         "version_source": install.version_source,
         "name": install.name,
         "dist_info": install.dist_info,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from .probes import ABSENT, CANT_RUN, SHOWN, Probe
+from .probes import ABSENT, CANT_RUN, SHOWN
 from .results import MISSING, MODIFIED, Outcome, Refused, Report
 from .states import (
     APPLIED,
@@ -140,13 +140,14 @@ def _below(outcome: Outcome, *, verbose: bool) -> Iterator[str]:
             moved = [f"hunk {n} moved {by:+} lines" for n, by in enumerate(offsets, 1) if by]
             yield "  ".join([f"  vllm/{path}", *([", ".join(moved)] if moved else [])])
     if outcome.probe is not None:
-        yield f"  probe: {_probe(outcome.probe)}"
+        yield f"  {probe_line(outcome.probe.answer, outcome.probe.line)}"
 
 
-def _probe(probe: Probe) -> str:
-    word = _PROBE_WORDS[probe.answer]
+def probe_line(answer: str, said: str) -> str:
+    """Tell what a probe found, and what it said."""
+    word = _PROBE_WORDS.get(answer, answer)
     # Many a probe begins with these words itself.
-    return probe.line if probe.line.startswith(word) else f"{word}: {probe.line}"
+    return f"probe: {said if said.startswith(word) else f'{word}: {said}'}"
 
 
 def _word(report: Report, outcome: Outcome) -> str:

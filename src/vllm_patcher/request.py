@@ -15,7 +15,7 @@ from .errors import InvalidPatch, UnknownPatch
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_DIFF_SUFFIXES = (".patch", ".diff")
+DIFF_SUFFIXES = (".patch", ".diff")
 
 
 class AdHoc(Value):
@@ -65,7 +65,7 @@ def from_file(path: str, ids: Sequence[str]) -> AdHoc:
         raise UnknownPatch(
             f"{path} is a folder", hint=pasted("vllm-patch", "apply", "--catalog", path)
         )
-    is_diff = suffix in _DIFF_SUFFIXES
+    is_diff = suffix in DIFF_SUFFIXES
     if os.path.exists(path) and not os.path.isfile(path):
         # Such as what a shell makes of <(git diff).
         raise UnknownPatch(

@@ -90,7 +90,7 @@ class Search:
             return
         traces = _traces(site)
         self.looked += traces or [_lack(site)]
-        self._remains |= bool(traces) or not interpreter.is_absent(os.path.join(site, "vllm"))
+        self._remains |= bool(traces) or _remains(site)
         if os.path.basename(site) == "vllm" and os.path.isfile(os.path.join(site, "__init__.py")):
             hint = f"vllm-patch apply --site-packages {os.path.dirname(site)}"
         elif traces:
@@ -145,6 +145,7 @@ class Search:
         spec = answer.spec
         if spec is None:
             self.looked.append(f"{found_by}: no vllm on the path of {answer.executable}")
+            self._remains |= any(map(_remains, answer.path))
         elif spec.origin is None:
             self._leave(_namespace(found_by, *spec.locations))
         else:
@@ -233,6 +234,28 @@ def _check_access(path: str) -> None:
         raise distribution.may_not_read(path, error) from error
     except OSError:
         return
+
+
+def _remains(site: str) -> bool:
+    """Say whether a folder has something of a vLLM, or can't be looked into."""
+    if not interpreter.is_absent(os.path.join(site, "vllm")):
+        return True
+    try:
+        names = os.listdir(site)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    infos = [name for name in names if name.startswith("vllm") and name.endswith(".dist-info")]
+    return any(_lists_vllm(os.path.join(site, name, "RECORD")) for name in infos)
+
+
+def _lists_vllm(record: str) -> bool:
+    try:
+        with open(record, "rb") as file:
+            return b"vllm/__init__.py," in file.read()
+    except OSError:
+        return True
 
 
 def _lack(site: str) -> str:

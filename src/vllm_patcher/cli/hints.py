@@ -62,6 +62,21 @@ class Call(Value):
         editable = ["--allow-editable"] * (self.options.allow_editable and verb == "apply")
         return _joined(verb, words, catalogs, install, editable, ray)
 
+    @property
+    def again(self) -> str:
+        """The same command once more."""
+        obeys = self.options.obey is False and self.verb in _OBEYS
+        return _joined(
+            self.verb,
+            (*self.patches, *self.flags),
+            self._chosen(),
+            ["--no-config"] * obeys,
+            self._catalogs(),
+            self._install(),
+            ["--allow-editable"] * self.options.allow_editable,
+            self._ray(self.verb),
+        )
+
     def _ray(self, verb: str) -> Iterator[str]:
         if not self.options.ray:
             return

@@ -14,7 +14,7 @@ from .running import guarded, on_install, told_to_the_end
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vllm_patcher.cluster.nodes import Answer
+    from vllm_patcher.cluster.folding import Answer
     from vllm_patcher.request import Request
 
     from .hints import Call
@@ -32,7 +32,7 @@ def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = N
 
     def one(request: Request) -> int:
         nonlocal changed
-        from vllm_patcher.cluster import campaign, errand, nodes, raylets
+        from vllm_patcher.cluster import campaign, errand, folding, raylets
 
         load = errand.packed(call.verb, request, options)
         address = None if chosen.ray == "auto" else chosen.ray
@@ -50,7 +50,9 @@ def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = N
                 )
         skips = chosen.skip_without_vllm
         meant = on_install(call, request)
-        answer = nodes.fold(call.verb, found, skip_without_vllm=skips, hint=meant.hint)
+        answer = folding.fold(
+            call.verb, found, skip_without_vllm=skips, hint=meant.hint, again=meant.again
+        )
         changed = changed or answer.wrote
         with told_to_the_end(wrote=answer.wrote):
             return tell(meant, output, answer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .nodes import INTERRUPTED, NOT_ASKED, Node
+from .nodes import AS_ASKED, INTERRUPTED, NOT_ASKED, Node
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -38,7 +38,13 @@ def ask(cluster: Cluster, errand: Errand) -> list[Node]:
 def rehearse(cluster: Cluster, errand: Errand) -> list[Node]:
     """Say of every node whether an errand could be done there; write nothing."""
     found = ask(cluster, errand.replaced(options={**errand.options, "rehearse": True}))
-    return [node.replaced(rehearsed=True) for node in found]
+    found = [node.replaced(rehearsed=True) for node in found]
+    one_name = errand.verb == "revert" and len(errand.request.patches) == 1
+    if not one_name or all(node.knows_no_patch for node in found):
+        return found
+    # Some nodes know it, so it is a name; those that do not have it no more.
+    idle = "nothing to revert: it is out"
+    return [node.replaced(idle=idle) if node.knows_no_patch else node for node in found]
 
 
 def change(
@@ -51,9 +57,12 @@ def change(
     """
     rehearsed = rehearse(cluster, errand)
     able = [node for node in rehearsed if node.report is not None and node.report["ok"]]
+    # Who may not write what another one writes will find it done.
+    copies = {node.copy for node in able if node.copy is not None}
+    able += [node for node in rehearsed if node not in able and node.copy in copies]
     unable = [node for node in rehearsed if node not in able]
-    in_the_way = [node for node in unable if not (skip_without_vllm and node.lacks_vllm)]
-    if in_the_way and not keep_going:
+    skipped = [node for node in unable if node.idle or (skip_without_vllm and node.lacks_vllm)]
+    if len(skipped) < len(unable) and not keep_going:
         return rehearsed
     done = _do(cluster, errand, able)
     known = {node.id for node in rehearsed}
@@ -67,16 +76,14 @@ def _do(cluster: Cluster, errand: Errand, nodes: Iterable[Node]) -> list[Node]:
     for node in nodes:
         by_copy.setdefault(node.id if node.copy is None else node.copy, []).append(node)
     firsts = cluster.do(errand, [some[0].id for some in by_copy.values()])
+    stopped = any(first.fate == INTERRUPTED for first in firsts)
     rest: list[Node] = []
-    stopped: list[Node] = []
-    interrupted = any(first.fate == INTERRUPTED for first in firsts)
+    spared: list[Node] = []
     for first, some in zip(firsts, by_copy.values(), strict=True):
-        if interrupted:
-            why = "the run was stopped before"
-        else:
-            why = f"{first.name}, which sees the same files, has failed"
-        if first.report is not None and first.report["ok"] and not interrupted:
+        if first.code == AS_ASKED and not stopped:
             rest += some[1:]
-        else:
-            stopped += [n.replaced(fate=NOT_ASKED, report=None, why=why) for n in some[1:]]
-    return [*firsts, *cluster.do(errand, [node.id for node in rest]), *stopped]
+            continue
+        why = f"{first.name}, which sees the same files, has failed"
+        why = "the run was stopped before" if stopped else why
+        spared += [n.replaced(fate=NOT_ASKED, report=None, why=why) for n in some[1:]]
+    return [*firsts, *cluster.do(errand, [node.id for node in rest]), *spared]

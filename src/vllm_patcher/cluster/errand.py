@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_patcher import catalog, document, manifest, operations
 from vllm_patcher.errors import UnknownPatch, VllmPatchError
-from vllm_patcher.request import Request, from_file
+from vllm_patcher.request import DIFF_SUFFIXES, Request, from_file
 from vllm_patcher.scratch import laid_out
 from vllm_patcher.values import Value
 
@@ -68,7 +68,8 @@ def _read(item: str | AdHoc, ids: list[str]) -> str | AdHoc:
     try:
         return from_file(item, ids)
     except UnknownPatch:
-        if os.path.lexists(item) or os.sep in item:
+        is_name = not os.path.lexists(item) and os.sep not in item
+        if not is_name or item.endswith(DIFF_SUFFIXES):
             raise
         return item
 
@@ -103,19 +104,19 @@ def run(errand: Errand) -> dict[str, Any]:
             error = raised
         except OSError as raised:
             error = VllmPatchError(raised.strerror or str(raised))
-    return {
-        "report": document.of_report(errand.verb, report, error),
-        "copy": _copy(report.install.package) if report is not None else None,
-    }
+    body = document.of_report(errand.verb, report, error)
+    return {"report": body, "copy": _copy(errand.request)}
 
 
-def _copy(package: str) -> tuple[str, int, int] | None:
+def _copy(request: Request) -> tuple[str, int, int] | None:
     """Tell one copy from another: nodes that see one file system say the same of it.
 
-    So may disks that were cloned; who takes those for one must get it right all the same.
+    So may disks that were cloned; who takes those for one must get it right all the same. The
+    folder counts, for its files may be linked to those of other copies.
     """
     try:
-        status = os.stat(os.path.join(package, "__init__.py"))
-    except OSError:
+        package = operations.locate(request).package
+        status = os.stat(package)
+    except (VllmPatchError, OSError):
         return None
     return package, status.st_ino, status.st_ctime_ns

@@ -21,18 +21,22 @@ if TYPE_CHECKING:
 VERBS = ("verify", "apply", "revert")
 
 
-_TEXT, _FLAG, _NOTHING = (str,), (bool,), (type(None),)
+_TEXT, _FLAG, _ABSENT = (str,), (bool,), object()
 _PERHAPS = (str, type(None))
-_ANY = {"ok": _FLAG, "host": _TEXT, "errors": [{"code": _TEXT, "what": _TEXT, "facts": [_TEXT]}]}
+_ERROR = {"code": _TEXT, "what": _TEXT, "facts": [_TEXT], "hint": _PERHAPS}
+_ANY = {"ok": _FLAG, "host": _TEXT, "errors": [_ERROR]}
+#: A set is None, or what is in it.
+_PROBE = frozenset({(("fault", _TEXT), ("says", _TEXT))})
 #: What there is besides where a vLLM was looked at, and where none was.
 _WHOLE = {
-    "install": {"name": _TEXT, "version": _TEXT, "package": _TEXT},
+    "install": {"name": _TEXT, "installed_version": _TEXT, "package": _TEXT},
     "wrote": _FLAG,
     "patches": [
         {
             "id": _TEXT,
             "state": _TEXT,
             "was": _TEXT,
+            "probe": _PROBE,
             "reasons": [{"what": _TEXT, "path": _PERHAPS, "line": (int, type(None))}],
         }
     ],
@@ -40,7 +44,7 @@ _WHOLE = {
     "notes": [_TEXT],
     "files": [{"path": _TEXT, "sha256_before": _PERHAPS, "sha256_after": _PERHAPS}],
 }
-_BARE = dict.fromkeys(_WHOLE, _NOTHING)
+_BARE = dict.fromkeys(_WHOLE, _ABSENT)
 
 
 class InvalidReport(VllmPatchError):
@@ -63,10 +67,13 @@ def read(path: str, data: bytes) -> Iterator[Node]:
 def counted(nodes: Sequence[Node], expected: int | None) -> list[Node]:
     """Hold reports against the number of hosts that there must be (None: any).
 
-    What is missing is added as nodes that said nothing. Raises InvalidReport for more hosts, and
+    What is missing is added as nodes that said nothing; the installs of one host are told apart
+    by their order. Raises InvalidReport for more hosts, and
     for two reports of one install.
     """
     seen: dict[tuple[str, str], Node] = {}
+    slots: dict[str, int] = {}
+    found = []
     for node in nodes:
         install = (node.report or {}).get("install") or {"package": ""}
         twin = seen.setdefault((node.host, install["package"]), node)
@@ -76,6 +83,8 @@ def counted(nodes: Sequence[Node], expected: int | None) -> list[Node]:
                 facts=[twin.id, node.id],
                 hint="keep the last one of each host",
             )
+        slots[node.host] = slots.get(node.host, -1) + 1
+        found.append(node.replaced(slot=slots[node.host]))
     hosts = {node.host for node in nodes}
     if expected is not None and len(hosts) > expected:
         what = f"reports of {len(hosts)} hosts, and --nodes says {expected}"
@@ -83,7 +92,7 @@ def counted(nodes: Sequence[Node], expected: int | None) -> list[Node]:
     why = f"there are reports of {len(hosts)} of {expected} hosts"
     numbers = range(len(hosts) + 1, (expected or 0) + 1)
     lacking = [Node(id=f"(missing {number})", fate=SILENT, why=why) for number in numbers]
-    return [*nodes, *lacking]
+    return [*found, *lacking]
 
 
 def verb_of(nodes: Iterable[Node]) -> str:
@@ -100,17 +109,36 @@ def _stem(path: str) -> str:
 
 def _report(line: bytes, where: str) -> dict[str, Any]:
     try:
-        report = json.loads(line)
+        report = _printable(json.loads(line, parse_constant=_no_number))
     except (ValueError, RecursionError) as error:
         raise _invalid(where, f"it is not JSON: {error}") from error
-    if not isinstance(report, dict) or report.get("schema") != SCHEMA:
+    is_object = isinstance(report, dict) and type(report.get("schema")) is int
+    if not is_object or report["schema"] != SCHEMA:
         raise _invalid(where, f"it is no object with schema {SCHEMA}")
     shapes = ({**_ANY, **rest} for rest in (_WHOLE, _BARE))
     if report.get("verb") not in VERBS or not any(_is_like(report, shape) for shape in shapes):
         raise _invalid(where, f"it is not what {', '.join(VERBS)} print with --json")
-    if report["ok"] is bool(report["errors"]):
+    if report["ok"] is bool(report["errors"]) or (report["ok"] and "install" not in report):
         raise _invalid(where, "it is ok and has errors, or neither")
-    return report
+    if "diff" in report:
+        raise _invalid(where, "it is of a --dry-run, which says nothing of what is there")
+    result: dict[str, Any] = report
+    return result
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _printable(value: Any) -> Any:
+    """Make what a terminal would obey visible: the lines come from other hosts."""
+    if isinstance(value, str):
+        return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in value)
+    if isinstance(value, list):
+        return [_printable(item) for item in value]
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    return value
 
 
 def _is_like(value: object, shape: Any) -> bool:
@@ -119,9 +147,11 @@ def _is_like(value: object, shape: Any) -> bool:
         return isinstance(value, list) and all(_is_like(item, shape[0]) for item in value)
     if isinstance(shape, dict):
         return isinstance(value, dict) and all(
-            (key in value or inner is _NOTHING) and _is_like(value.get(key), inner)
+            key not in value if inner is _ABSENT else _is_like(value.get(key, _ABSENT), inner)
             for key, inner in shape.items()
         )
+    if isinstance(shape, frozenset):
+        return value is None or all(_is_like(value, dict(inner)) for inner in shape)
     return type(value) in shape
 
 

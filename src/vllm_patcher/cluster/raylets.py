@@ -16,6 +16,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from vllm_patcher.errors import VllmPatchError
+from vllm_patcher.scratch import laid_out
 
 from . import errand as errands
 from .nodes import ANSWERED, DIED, FAILED, INTERRUPTED, JOINED, TIMED_OUT, Node
@@ -49,7 +50,21 @@ class Raylets:
         """The nodes that were alive at the beginning, by their ids."""
 
     def do(self, errand: Errand, nodes: Sequence[str]) -> list[Node]:
-        """Do an errand on nodes, at the same time on all; return them with their answers."""
+        """Do an errand on nodes, at the same time on all; return them with their answers.
+
+        Raises NoCluster if the cluster is gone.
+        """
+        try:
+            return self._done(errand, nodes)
+        except (OSError, self._ray.exceptions.RayError) as error:
+            may = "nodes that were being written may be changed: run the same command again"
+            raise NoCluster(
+                f"the cluster was lost: {_last_line(error)}",
+                facts=[may] if errand.writes else [],
+                hint=_LOOK,
+            ) from error
+
+    def _done(self, errand: Errand, nodes: Sequence[str]) -> list[Node]:
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         load = self._ray.put(errand)
         tasks: dict[Any, str] = {}
@@ -117,15 +132,16 @@ def connected(address: str | None, *, seconds: float) -> Iterator[Raylets]:
         import ray.util.scheduling_strategies
     except ImportError as error:
         raise NoCluster("--ray needs Ray, which is not here", hint=_INSTALL) from error
-    with redirect_stdout(StringIO()):
-        _connect(ray, address)
+    # Where the driver stands, Ray would look for modules on the nodes, before all else.
+    with redirect_stdout(StringIO()), laid_out({}, name="empty") as folder:
+        _connect(ray, address, folder)
         try:
             yield Raylets(ray, seconds=seconds)
         finally:
             ray.shutdown()
 
 
-def _connect(ray: Any, address: str | None) -> None:
+def _connect(ray: Any, address: str | None, folder: str) -> None:
     where = address or os.environ.get("RAY_ADDRESS", "")
     told = where or "any address that Ray knows"
     why = _unreachable(where)
@@ -137,7 +153,7 @@ def _connect(ray: Any, address: str | None) -> None:
         try:
             ray.init(
                 address=address or "auto",
-                runtime_env={"py_modules": _carried()},
+                runtime_env={"py_modules": _carried(), "working_dir": folder},
                 logging_level="ERROR",
                 log_to_driver=False,
             )

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vllm_patcher.document import SCHEMA, of_error
-from vllm_patcher.report import Style, as_it_is, color_of, dotted, plain
+from vllm_patcher.report import Style, as_it_is, color_of, dotted, plain, probe_line
 from vllm_patcher.results import PatchNotIn
 from vllm_patcher.states import FAILING, UNSUPPORTED
 
-from .nodes import said, who
+from .folding import who
 
 if TYPE_CHECKING:
     from vllm_patcher.report import Hint
 
-    from .nodes import Answer, Group, Node
+    from .folding import Answer, Group
+    from .nodes import Node
 
 _GOOD, _SKIPPED, _BAD = "green", "yellow", "red"
 
@@ -33,22 +34,21 @@ def text(answer: Answer, *, style: Style = plain, verbose: bool = False) -> Iter
     versions = [group.first.version or "-" for group in answer.groups]
     second = max(map(len, versions), default=0)
     for group, name, version in zip(answer.groups, names, versions, strict=True):
-        word = "skipped: no vLLM" if group.skipped else said(group.first)
+        word = "skipped: no vLLM" if group.skipped else group.first.said
         color = _BAD if group.code else _SKIPPED if group.skipped else _GOOD
         yield f"{name:<{width}}  {version:<{second}}  {style(word, color)}"
         if verbose and len(group.nodes) > 1:
             yield from (f"  {node.name}" for node in group.nodes)
         yield from _patches(group, style, verbose=verbose)
-    total = sum(len(group.nodes) for group in answer.groups)
     if answer.skipped:
-        yield f"{answer.skipped} of {total} nodes without a vLLM, which is allowed"
-    if any(node.edited for group in answer.groups for node in group.nodes):
+        yield f"{answer.skipped} of {len(answer.nodes)} nodes without a vLLM, which is allowed"
+    if any(node.edited for node in answer.nodes):
         yield "restart running vLLM processes"
 
 
 def notes(answer: Answer) -> Iterator[str]:
     """Yield what should be known of nodes; what is true of all of them is said once."""
-    yield from _told(answer, lambda report: report.get("notes", ()))
+    yield from _told(answer, lambda node: (node.report or {}).get("notes", ()))
 
 
 def warnings(answer: Answer) -> Iterator[str]:
@@ -56,39 +56,44 @@ def warnings(answer: Answer) -> Iterator[str]:
     yield from _told(answer, _unsupported)
 
 
-def _unsupported(report: Mapping[str, Any]) -> Iterator[str]:
-    for patch in report.get("patches", ()) if report["ok"] else ():
+def _unsupported(node: Node) -> Iterator[str]:
+    for patch in node.patches if not node.code else ():
         if patch["state"] == UNSUPPORTED:
             why = "; ".join(reason["what"] for reason in patch["reasons"]) or "nobody knows why"
             yield f"{patch['id']} is unsupported: {why}"
 
 
-def _told(answer: Answer, lines: Callable[[Mapping[str, Any]], Iterable[str]]) -> Iterator[str]:
-    everyone = [node for group in answer.groups for node in group.nodes if node.report is not None]
+def _told(answer: Answer, lines: Callable[[Node], Iterable[str]]) -> Iterator[str]:
+    everyone = [node for node in answer.nodes if node.report is not None]
     found: dict[str, list[Node]] = {}
     for node in everyone:
-        for line in lines(node.report or {}):
+        for line in lines(node):
             found.setdefault(line, []).append(node)
     for line, nodes in found.items():
         yield line if len(nodes) == len(everyone) else f"{who(nodes)}: {line}"
 
 
 def _patches(group: Group, style: Style, *, verbose: bool) -> Iterator[str]:
-    report = group.first.report
-    if report is None or group.skipped:
+    if group.skipped or group.first.idle:
         return
-    for patch in report.get("patches", ()):
-        if not verbose and not (group.code and patch["state"] in FAILING):
+    for patch in group.first.patches:
+        probe = patch["probe"]
+        if not verbose and not (group.code and (patch["state"] in FAILING or probe)):
             continue
         yield f"  {dotted(patch['id'])} {style(patch['state'], color_of(patch['state']))}"
-        for reason in patch["reasons"]:
-            where = f"vllm/{reason['path']}" if reason["path"] else ""
-            where += f":{reason['line']}" if reason["line"] else ""
-            yield f"    {where}  {reason['what']}" if where else f"    {reason['what']}"
-    for error in report["errors"] if group.code else ():
-        if error["code"] == PatchNotIn.code:  # which the lines above say
-            continue
-        yield from (f"  {line}" for line in (error["what"], *error["facts"]))
+        yield from _reasons(patch["reasons"])
+        if probe:
+            yield f"    {probe_line(probe['fault'], probe['says'])}"
+    for error in group.first.errors if group.code else ():
+        if error["code"] != PatchNotIn.code:  # which the lines above say
+            yield from (f"  {line}" for line in (error["what"], *error["facts"]))
+
+
+def _reasons(reasons: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for reason in reasons:
+        where = f"vllm/{reason['path']}" if reason["path"] else ""
+        where += f":{reason['line']}" if reason["line"] else ""
+        yield f"    {where}  {reason['what']}" if where else f"    {reason['what']}"
 
 
 def document(answer: Answer, *, hint: Hint = as_it_is) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def document(answer: Answer, *, hint: Hint = as_it_is) -> dict[str, Any]:
                 "address": node.address or None,
                 "host": node.host or None,
                 "fate": node.fate,
-                "why": node.why or None,
+                "why": node.why or node.idle or None,
                 "skipped": group.skipped,
                 "ok": group.code == 0,
                 "report": node.report,

@@ -33,7 +33,7 @@ def command(
     """  # noqa: D301 - \b is click's mark
     from vllm_patcher.cli.on_nodes import tell
     from vllm_patcher.cluster import gathered
-    from vllm_patcher.cluster.nodes import fold
+    from vllm_patcher.cluster.folding import fold
 
     call = Call(verb="merge-reports", options=Common(**common))
     output = call.options.output()
