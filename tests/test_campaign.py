@@ -181,8 +181,8 @@ class TestOneCopy:
         def one(errand: Errand, name: str, kind: str) -> Node:
             found = real(errand, name, kind)
             if name == "n3" and kind == "rehearse":
-                error = {"code": "write-failed", "what": "w", "facts": [], "hint": None}
-                refused = {"verb": "apply", "ok": False, "errors": [error]}
+                error: dict[str, Any] = {"code": "write-failed", "what": "w", "facts": []}
+                refused = {"verb": "apply", "ok": False, "errors": [{**error, "hint": None}]}
                 return found.replaced(report=refused)
             return found
 

@@ -178,7 +178,8 @@ def test_one_where_it_has_no_place(nodes: Nodes) -> None:
     assert going.returncode == 3
     assert nodes.applied() == [True, False, True]
     assert "2 of 3 nodes are changed" in going.stderr
-    assert "to take that back: vllm-patch revert one two " in going.stderr
+    assert " before: vllm-patch revert one two " in going.stderr
+    assert "; nothing was changed on any" in done.stderr
 
 
 def test_a_diff_of_the_driver(nodes: Nodes, tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_a_diff_of_the_driver(nodes: Nodes, tmp_path: Path) -> None:
     assert nodes.run("verify", fix).returncode == 0
     assert nodes.run("verify", "fix").returncode == 0  # by the receipts that the nodes have
     unknown = nodes.run("verify", "other")
-    assert unknown.returncode == 3
+    assert unknown.returncode == 2
     assert "no patch 'other'" in unknown.stderr
     assert nodes.run("revert", "fix").returncode == 0
 
@@ -255,6 +256,56 @@ def until(holds: Callable[[], bool], *, pause: float = 0.05) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(pause)
+
+
+def test_where_the_driver_stands_does_not_matter(nodes: Nodes) -> None:
+    """Ray would look there for modules, on every node that sees the folder as well."""
+    here = nodes.cluster.site.parent
+    make_install(here, files=FILES)
+    (here / "unidiff.py").write_text("raise RuntimeError('the one of the driver')\n")
+    try:
+        assert nodes.run("apply").returncode == 0
+        words = [word for word in nodes.words("verify") if word != str(nodes.cluster.site)]
+        done = nodes.cluster.run(*(word for word in words if word != "--site-packages"))
+        assert done.returncode == 3
+        assert "no vLLM was found" in done.stderr
+        assert nodes.run("revert").returncode == 0
+    finally:
+        (here / "unidiff.py").unlink()
+        shutil.rmtree(here / "vllm")
+        shutil.rmtree(next(here.glob("vllm-*.dist-info")))
+
+
+def test_an_interrupt_while_nodes_are_written(nodes: Nodes, tmp_path: Path) -> None:
+    many = tmp_path / "many.patch"
+    many.write_bytes(b"".join(diff(f"new/f{n}.py", None, b"x = 1\n") for n in range(1000)))
+    applying = nodes.start("apply", many, "--json")
+    until(lambda: any((nodes.nodes[1].site / "vllm" / "new").glob(".*")), pause=0)
+    applying.send_signal(signal.SIGINT)
+    out, err = applying.communicate(timeout=60)
+    assert applying.returncode == 3, err
+    answer = json.loads(out)
+    jsonschema.validate(answer, SCHEMA)
+    assert set(fates(answer).values()) <= {"answered", "interrupted"}
+    assert [error["code"] for error in answer["errors"]][-1] == "half-done"
+    assert nodes.run("apply", many).returncode == 0
+    assert nodes.run("revert").returncode == 0
+
+
+def test_a_revert_that_is_cut_off_can_be_repeated(nodes: Nodes, tmp_path: Path) -> None:
+    """By the name of a diff that only receipts know, and some have it no more."""
+    fix = tmp_path / "fix.patch"
+    fix.write_bytes(patch(a10="100"))
+    assert nodes.run("apply", fix).returncode == 0
+    odd = nodes.nodes[1].site / "vllm" / "a.py"
+    good = odd.read_bytes()
+    odd.write_bytes(good.replace(b"a10 = 100\n", b"a10 = other\n"))
+    going = nodes.run("revert", "fix", "--keep-going")
+    assert going.returncode == 3
+    assert "to finish it: vllm-patch revert fix " in going.stderr
+    odd.write_bytes(good)
+    assert nodes.run("revert", "fix").returncode == 0
+    assert nodes.run("verify", "fix").returncode == 2
 
 
 def test_one_that_joins_meanwhile_and_is_killed_in_the_middle(nodes: Nodes, tmp_path: Path) -> None:
@@ -337,6 +388,12 @@ def test_one_that_can_not_be_written_and_two_that_see_one_copy(
         until(lambda: nodes.run("verify").returncode == 0)
         assert nodes.json("revert")["wrote"]
         assert nodes.files() == before
+
+        # One more that may only read what the others write.
+        reader = made.join(shared, read_only=True)
+        answer = nodes.json("apply")
+        assert (answer["ok"], answer["wrote"]) == (True, True)
+        assert fates(answer) == dict.fromkeys(("node0", "node2", reader.host), "answered")
 
 
 def test_the_vllm_of_the_workers_python_is_meant(tmp_path: Path, catalog: str) -> None:

@@ -521,6 +521,25 @@ class TestNothingThere:
         environment(tmp_path / "venv", broken=True)
         assert type(refused(python=str(tmp_path / "venv"))) is NotInstalled
 
+    @pytest.mark.parametrize("left", ["link", "info"])
+    def test_what_a_disk_that_is_gone_leaves(
+        self, tmp_path: Path, own_path: Path, left: str
+    ) -> None:
+        for site in (own_path, tmp_path / "site"):
+            make_install(site, files=FILES)
+            shutil.rmtree(site / "vllm")
+            if left == "link":
+                shutil.rmtree(dist_info_folder(site))
+                (site / "vllm").symlink_to("/gone/vllm")
+        assert type(refused()) is NotInstalled
+        assert type(refused(site_packages=str(tmp_path / "site"))) is NotInstalled
+
+    def test_what_others_with_such_a_name_have_left_does_not_count(self, tmp_path: Path) -> None:
+        info = tmp_path / "vllm_patcher-0.1.0.dist-info"
+        info.mkdir()
+        (info / "RECORD").write_text("vllm_patcher/__init__.py,,\n")
+        assert type(refused(site_packages=str(tmp_path))) is NoVllm
+
     def test_what_is_left_of_one(self, tmp_path: Path, own_path: Path) -> None:
         (own_path / "vllm").mkdir()
         (tmp_path / "site" / "vllm").mkdir(parents=True)

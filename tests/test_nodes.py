@@ -44,17 +44,17 @@ def report(
         "wrote": wrote,
         "edits": ["a.py"] if wrote else [],
         "notes": [],
-        "errors": [
-            {"code": code, "what": f"what {code} is", "facts": ["why"], "hint": hints.get(code)}
-            for code in errors
-        ],
+        "errors": [error(code, "why", hint=hints.get(code)) for code in errors],
     }
+
+
+def error(code: str, *facts: str, hint: str | None = None) -> dict[str, Any]:
+    return {"code": code, "what": f"what {code} is", "facts": [*facts], "hint": hint}
 
 
 def nothing(code: str = "no-vllm", verb: str = "verify") -> dict[str, Any]:
     """What a host answers that could not look at a vLLM."""
-    error = {"code": code, "what": f"what {code} is", "facts": [], "hint": None}
-    return {"verb": verb, "ok": False, "errors": [error]}
+    return {"verb": verb, "ok": False, "errors": [error(code)]}
 
 
 def node(number: int, answer: dict[str, Any] | None = None, **more: Any) -> Node:
@@ -100,12 +100,12 @@ def test_the_odd_one_comes_first_with_its_patches() -> None:
         "  one ............................ not-applied",
         "10.0.0.1 gpu-1, 10.0.0.2 gpu-2  vllm 0.11.0  1 applied",
     ]
-    (error,) = answer.errors
-    assert (error.what, error.facts) == (
+    (found,) = answer.errors
+    assert (found.what, found.facts) == (
         "1 of 3 nodes is not as asked",
         ("10.0.0.3 gpu-3: 1 not-applied",),
     )
-    assert error.hint == "vllm-patch apply"
+    assert found.hint == "vllm-patch apply"
 
 
 def test_the_page_shows_what_is_printed() -> None:
@@ -176,9 +176,9 @@ class TestWithoutVllm:
     def test_it_is_named(self) -> None:
         answer = fold("verify", [node(1, nothing()), node(2, report())])
         assert answer.code == 3
-        (error,) = answer.errors
-        assert "--skip-without-vllm" in error.facts[-1]
-        assert error.hint is None  # apply would not help
+        (found,) = answer.errors
+        assert "--skip-without-vllm" in found.facts[-1]
+        assert found.hint is None  # apply would not help
 
     def test_it_is_allowed_and_counted(self) -> None:
         everyone = [node(1, nothing()), node(2, report())]
