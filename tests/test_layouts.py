@@ -231,6 +231,7 @@ def said(layout: Layout, at: tuple[str | Path, ...], *, found_by: str) -> None:
     assert install == {
         "package": str(layout.package),
         "version": layout.version,
+        "installed_version": layout.version,
         "name": layout.name,
         "dist_info": layout.dist_info,
         "python": str(layout.python),
