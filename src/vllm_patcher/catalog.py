@@ -261,18 +261,20 @@ def _locked(document: object, ids: set[str]) -> dict[str, dict[str, dict[str, Ch
     if type(document["schema"]) is not int or document["schema"] != SCHEMA:
         raise _wrong(f"schema must be {SCHEMA}, the only one this version knows")
     locked: dict[str, dict[str, dict[str, Change]]] = {}
-    # The same files and digests come again with every release.
-    known: dict[tuple[object, ...], Change] = {}
     for name, releases in _object(document["patches"], "patches").items():
         if name not in ids:
             raise _wrong(f"patch {name!r} is not in the manifest; generate the lock again")
-        locked[name] = {
-            release: {
-                path: _change(change, (name, release, path), known)
-                for path, change in _object(files, f"{name} {release}").items()
-            }
-            for release, files in _object(releases, name).items()
-        }
+        locked[name] = {}
+        last: object = None
+        changes: dict[str, Change] = {}
+        for release, files in _object(releases, name).items():
+            if files != last:  # else it is as in the release before
+                last = files
+                changes = {
+                    path: _change(change, (name, release, path))
+                    for path, change in _object(files, f"{name} {release}").items()
+                }
+            locked[name][release] = changes
     return locked
 
 
@@ -282,32 +284,23 @@ def _object(value: object, where: str) -> dict[str, object]:
     return value
 
 
-def _change(
-    value: object, where: tuple[str, str, str], known: dict[tuple[object, ...], Change]
-) -> Change:
-    path = where[-1]
+def _change(value: object, where: tuple[str, str, str]) -> Change:
+    if not manifest.is_plain(where[-1]):
+        what = "the path must be relative to the package and stay inside it"
+        raise _wrong(f"{' '.join(where)}: {what}")
     if not isinstance(value, dict):
         raise _wrong(f"{' '.join(where)}: must be an object")
     if value.keys() != _SIDES:
         raise _wrong(f"{' '.join(where)}: must have before and after, and nothing else")
-    before, after = value["before"], value["after"]
-    for digest in (before, after):
-        if digest is not None and not isinstance(digest, str):
-            raise _no_digest(where)
-    key = (path, before, after)
-    if key not in known:
-        if not manifest.is_plain(path):
-            what = "the path must be relative to the package and stay inside it"
-            raise _wrong(f"{' '.join(where)}: {what}")
-        for digest in (before, after):
-            if digest is not None and (len(digest) != _DIGITS or not _HEX.issuperset(digest)):
-                raise _no_digest(where)
-        known[key] = Change(before, after)
-    return known[key]
+    return Change(_digest(value["before"], where), _digest(value["after"], where))
 
 
-def _no_digest(where: tuple[str, str, str]) -> InvalidCatalog:
-    return _wrong(f"{' '.join(where)}: must be 64 hex digits in lower case, or null")
+def _digest(value: object, where: tuple[str, str, str]) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and len(value) == _DIGITS and _HEX.issuperset(value):
+        return value
+    raise _wrong(f"{' '.join(where)}: must be 64 hex digits in lower case, or null")
 
 
 def _wrong(fact: str) -> InvalidCatalog:
