@@ -43,6 +43,7 @@ LAYERS = (
     ("compiling",),
     ("request", "versions", "record", "receipt", "interpreter", "probes", "bytecode", "diff"),
     ("manifest", "distribution"),
+    ("remains",),
     ("search",),
     ("catalog", "install", "config"),
     ("chart", "inspection"),

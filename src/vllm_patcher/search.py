@@ -88,9 +88,11 @@ class Search:
         runs = _runs(site) if python is None else interpreter.locate(python, environ=self.environ)
         if self._in_folder(site, found_by=found_by, python=runs):
             return
-        traces = _traces(site)
-        self.looked += traces or [_lack(site)]
-        self._remains |= bool(traces) or _remains(site)
+        from vllm_patcher import remains
+
+        traces = remains.traces(site)
+        self.looked += traces or [remains.lack(site)]
+        self._remains |= bool(traces) or remains.are_in(site)
         if os.path.basename(site) == "vllm" and os.path.isfile(os.path.join(site, "__init__.py")):
             hint = f"vllm-patch apply --site-packages {os.path.dirname(site)}"
         elif traces:
@@ -143,12 +145,7 @@ class Search:
 
     def _answer(self, answer: Answer, *, found_by: str) -> None:
         spec = answer.spec
-        if spec is None:
-            self.looked.append(f"{found_by}: no vllm on the path of {answer.executable}")
-            self._remains |= any(map(_remains, answer.path))
-        elif spec.origin is None:
-            self._leave(_namespace(found_by, *spec.locations))
-        else:
+        if spec is not None and spec.origin is not None:
             origin = os.path.abspath(spec.origin)
             self._add(
                 Seen(
@@ -160,6 +157,14 @@ class Search:
                     fault=_fault(origin, is_package=bool(spec.locations)),
                 )
             )
+            return
+        from vllm_patcher import remains
+
+        if spec is not None:
+            self._leave(remains.namespace(found_by, *spec.locations))
+        else:
+            self.looked.append(f"{found_by}: no vllm on the path of {answer.executable}")
+            self._remains |= any(map(remains.are_in, answer.path))
 
     def _scan(self, folder: str, *, found_by: str) -> None:
         sites = interpreter.site_folders(folder)
@@ -174,11 +179,14 @@ class Search:
         if os.path.isfile(origin):
             fault = _fault(origin, is_package=True)
             self._add(Seen(package=package, found_by=found_by, python=python, fault=fault))
-        elif os.path.isdir(package):
-            self._leave(_namespace(found_by, package))
+            return True
+        from vllm_patcher import remains
+
+        if os.path.isdir(package):
+            self._leave(remains.namespace(found_by, package))
         else:
-            _check_access(package)
-        return os.path.isfile(origin)
+            remains.check_access(package)
+        return False
 
     def _leave(self, what: str) -> None:
         self.looked.append(what)
@@ -215,67 +223,6 @@ def _version(seen: Seen) -> str:
     except (NotInstalled, InvalidRecord):
         return ""
     return distribution.version(seen.package, owner=owner, path=seen.path)[0]
-
-
-def _namespace(found_by: str, *folders: str) -> str:
-    for folder in folders:
-        origin = os.path.join(folder, "__init__.py")
-        _check_access(origin)
-        if os.path.islink(origin):
-            return f"{found_by}: {origin} is a link that leads nowhere; reinstall this vLLM"
-    return f"{found_by}: {', '.join(folders)} has no __init__.py, so it is no vLLM; remove it"
-
-
-def _check_access(path: str) -> None:
-    """Refuse to take what this user may not see for what is not there."""
-    try:
-        os.stat(path)
-    except PermissionError as error:
-        raise distribution.may_not_read(path, error) from error
-    except OSError:
-        return
-
-
-def _remains(site: str) -> bool:
-    """Say whether a folder has something of a vLLM, or can't be looked into."""
-    if not interpreter.is_absent(os.path.join(site, "vllm")):
-        return True
-    try:
-        names = os.listdir(site)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    infos = [name for name in names if name.startswith("vllm") and name.endswith(".dist-info")]
-    return any(_lists_vllm(os.path.join(site, name, "RECORD")) for name in infos)
-
-
-def _lists_vllm(record: str) -> bool:
-    try:
-        with open(record, "rb") as file:
-            return b"vllm/__init__.py," in file.read()
-    except OSError:
-        return True
-
-
-def _lack(site: str) -> str:
-    try:
-        os.stat(site)
-    except OSError as error:
-        return f"{site}: {error.strerror}"
-    return f"{site} holds no vllm"
-
-
-def _traces(site: str) -> list[str]:
-    try:
-        names = sorted(os.listdir(site))
-    except OSError:
-        return []
-    return [
-        f"{os.path.join(site, name)}: an editable install leads elsewhere"
-        for name in names
-        if name == "vllm.egg-link" or name.startswith(("__editable__.vllm", "__editable___vllm"))
-    ]
 
 
 def _environment(python: str) -> str | None:
