@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scenes import Scene, entry, make_scene, patch, write_catalog
+from scenes import FILES, Scene, entry, make_scene, patch, write_catalog
 from vllm_patcher import Request
 from vllm_patcher.cluster import campaign
 from vllm_patcher.cluster import errand as errands
 from vllm_patcher.cluster.folding import fold
 from vllm_patcher.cluster.nodes import DIED, INTERRUPTED, JOINED, NOT_ASKED, Node
-from vllm_patcher.errors import InvalidPatch, UnknownPatch
+from vllm_patcher.errors import InvalidPatch, UnknownPatch, VllmPatchError
 from vllm_patcher.request import AdHoc
 
 if TYPE_CHECKING:
@@ -148,9 +148,25 @@ def test_a_node_that_joined_during_the_writing_is_named(
     assert answer.groups[0].first.id == "n4"
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), VllmPatchError("lost")])
+def test_what_comes_after_the_writing_does_not_hide_it(
+    nodes: Nodes, catalog: str, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    turns = iter([True])
+
+    def joined() -> list[Node]:
+        if next(turns, None):
+            return []
+        raise error
+
+    monkeypatch.setattr(nodes, "joined", joined)
+    answer = fold("apply", change(nodes, catalog))
+    assert (answer.code, answer.wrote) == (0, True)
+
+
 def test_a_node_that_dies_after_others_were_written(nodes: Nodes, catalog: str) -> None:
     nodes.dying = {"n3"}
-    answer = fold("apply", change(nodes, catalog))
+    answer = fold("apply", change(nodes, catalog), again="vllm-patch apply")
     assert answer.code == 3
     assert [error.code for error in answer.errors] == ["node-silent", "half-done"]
     assert answer.errors[1].facts[-1] == (
@@ -190,6 +206,15 @@ class TestOneCopy:
         found = change(nodes, catalog)
         assert nodes.log[1:] == [("apply", "n1", "n2"), ("apply", "n3")]
         assert fold("apply", found).code == 0
+
+    def test_another_refusal_is_not_forgiven(
+        self, nodes: Nodes, catalog: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Disks that were cloned say the same of themselves, and one may have been edited since."""
+        monkeypatch.setattr(errands, "_copy", lambda _request: ("/site/vllm", 1, 1))
+        stand_in_the_way(nodes.scenes["n2"])
+        answer = fold("apply", change(nodes, catalog))
+        assert (answer.code, answer.wrote) == (3, False)
 
     def test_where_that_one_fails_no_other_tries(self, nodes: Nodes, catalog: str) -> None:
         nodes.dying = {"n1"}
@@ -287,6 +312,9 @@ class TestRehearsal:
         assert not any(applied(nodes).values())
 
 
+PAIR = {"fix": "a10", "other": "b10"}
+
+
 class TestOutAlready:
     """`revert NAME` of a diff of no catalog: only receipts know the name."""
 
@@ -306,14 +334,41 @@ class TestOutAlready:
         again = campaign.change(nodes, errand, keep_going=False, skip_without_vllm=False)
         assert fold("revert", again).code == 2  # now nobody knows the name
 
-    def test_of_two_names_one_may_still_be_in(
-        self, nodes: Nodes, errand: Errand, catalog: str
+    def test_of_two_names_one_may_still_be_in(self, nodes: Nodes, catalog: str) -> None:
+        fix, other = (AdHoc(id=name, text=patch(**{line: "7"})) for name, line in PAIR.items())
+        for name, those in (("n1", (fix, other)), ("n2", (other,)), ("n3", (fix,))):
+            nodes._one(errands.packed("apply", request(catalog, patches=those), {}), name, "apply")
+        both = errands.packed("revert", request(catalog, patches=tuple(PAIR)), {})
+        found = campaign.change(nodes, both, keep_going=False, skip_without_vllm=False)
+        assert fold("revert", found).code == 0
+        assert not any(scene.receipt.exists() for scene in nodes.scenes.values())
+
+    def test_a_node_that_has_lost_its_receipt_still_has_the_patch(
+        self, nodes: Nodes, errand: Errand
     ) -> None:
-        two = errands.packed("revert", request(catalog, patches=("fix", "one")), {})
-        found = campaign.change(nodes, two, keep_going=False, skip_without_vllm=False)
+        nodes.scenes["n3"].receipt.unlink()
+        found = campaign.change(nodes, errand, keep_going=False, skip_without_vllm=False)
+        assert fold("revert", found).code == 0
+        texts = {(scene.package / "a.py").read_bytes() for scene in nodes.scenes.values()}
+        assert texts == {FILES["a.py"]}
+
+    def test_two_diffs_of_one_name_are_not_mixed_up(self, nodes: Nodes, errand: Errand) -> None:
+        other = AdHoc(id="fix", text=patch(a15="7"))
+        put = errand.replaced(verb="apply", request=errand.request.replaced(patches=(other,)))
+        nodes._one(put, "n2", "apply")
+        nodes.scenes["n4"] = make_scene(nodes.scenes["n1"].root.parent / "n4")
+        nodes.first["n4"] = Node(id="n4", host="n4")
+        found = campaign.change(nodes, errand, keep_going=False, skip_without_vllm=False)
         answer = fold("revert", found)
         assert (answer.code, answer.wrote) == (2, False)
-        assert errand.request.patches == ("fix",)
+
+    def test_a_name_that_no_node_knows(self, nodes: Nodes, catalog: str, tmp_path: Path) -> None:
+        """A node without a vLLM is none that knows it."""
+        (tmp_path / "head" / "site").mkdir(parents=True)
+        nodes.scenes["n1"] = Scene(root=tmp_path / "head")
+        typo = errands.packed("revert", request(catalog, patches=("oen",)), {})
+        found = campaign.change(nodes, typo, keep_going=False, skip_without_vllm=True)
+        assert fold("revert", found, skip_without_vllm=True).code == 2
 
 
 class TestErrand:

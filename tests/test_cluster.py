@@ -305,6 +305,7 @@ def test_a_revert_that_is_cut_off_can_be_repeated(nodes: Nodes, tmp_path: Path) 
     assert "to finish it: vllm-patch revert fix " in going.stderr
     odd.write_bytes(good)
     assert nodes.run("revert", "fix").returncode == 0
+    assert nodes.files()[0] == nodes.files()[1] == nodes.files()[2]
     assert nodes.run("verify", "fix").returncode == 2
 
 

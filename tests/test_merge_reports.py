@@ -174,6 +174,7 @@ def test_json(hosts: Hosts) -> None:
         ('{"schema": 1, "verb": "verify", "ok": true, "host": "h", "errors": []}', "or neither"),
         ('{"schema": true, "verb": "verify"}', "no object with schema 1"),
         ('{"schema": 1, "x": NaN}', "not JSON: NaN is no number"),
+        ('{"schema": 1, "x": 1e999}', "not JSON: 1e999 is no number"),
         ("\x00\xff", "not JSON"),
     ],
 )
@@ -209,6 +210,26 @@ def test_every_field_that_is_read_is_looked_at(hosts: Hosts) -> None:
             assert done.code in (0, 1, 3), (document, done.err)
             codes.add(done.code)
     assert codes >= {1, 3}
+
+
+def test_the_hints_of_hosts_are_left_as_they_are(hosts: Hosts) -> None:
+    path = hosts.report("gpu-1")
+    report = json.loads(path.read_text())
+    hint = "vllm-patch apply --python '/my venv'"
+    report["errors"][0]["hint"] = hint
+    path.write_text(json.dumps(report))
+    assert run("merge-reports", path).err.splitlines()[-1] == f"hint: {hint}"
+    assert run("merge-reports", path, "--json").json["errors"][0]["hint"] == hint
+
+
+def test_what_was_half_done_comes_without_commands(hosts: Hosts) -> None:
+    """Nobody knows with which catalogs and options it was done."""
+    files = [hosts.report("gpu-1", "apply"), hosts.root / "gpu-2.json"]
+    files[1].write_text(run("apply", "--json", "--site-packages", hosts.root).out)
+    done = run("merge-reports", *files)
+    assert (done.code, "1 of 2 nodes is changed" in done.err) == (3, True)
+    assert "vllm-patch apply" not in done.err.partition("is changed")[2]
+    assert "revert" not in done.err
 
 
 def test_a_rehearsal_says_nothing_of_what_is_there(hosts: Hosts) -> None:

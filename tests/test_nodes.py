@@ -37,7 +37,14 @@ def report(
         "ok": not errors,
         "install": {"name": "vllm", "installed_version": version, "package": "/site/vllm"},
         "patches": [
-            {"id": name, "state": state, "was": was or state, "reasons": [], "probe": None}
+            {
+                "id": name,
+                "state": state,
+                "was": was or state,
+                "reasons": [],
+                "probe": None,
+                "adhoc": False,
+            }
             for name, state in states.items()
         ],
         "files": [{"path": "a.py", "sha256_before": digest, "sha256_after": f"after {digest}"}],
@@ -202,13 +209,14 @@ class TestWithoutVllm:
 def test_what_was_done_on_some_comes_with_the_ways_on_and_back() -> None:
     done = report("apply", was="not-applied", wrote=True)
     failed = nothing("write-failed", "apply")
-    answer = fold("apply", [node(1, done), node(2, failed)], hint=lambda hint: f"{hint} --ray")
+    everyone = [node(1, done), node(2, failed)]
+    answer = fold("apply", everyone, hint=lambda hint: f"{hint} --ray", again="AGAIN")
     assert (answer.code, answer.wrote) == (3, True)
     half = answer.errors[1]
     assert (half.code, half.hint) == ("half-done", None)
     assert half.facts == (
         "10.0.0.1 gpu-1: 1 applied",
-        "to finish it: vllm-patch apply",
+        "to finish it: AGAIN",
         f"{BACK} vllm-patch revert one --ray",
     )
     assert lines(answer)[-1] == "restart running vLLM processes"
@@ -234,11 +242,11 @@ def test_the_way_back_names_what_any_node_has_changed() -> None:
 
     failed = node(3, nothing("write-failed", "apply"))
     first, second = done({"one": "not-applied"}), done({"two": "partial"})
-    half = fold("apply", [node(1, first), node(2, second), failed]).errors[1]
+    half = fold("apply", [node(1, first), node(2, second), failed], again="AGAIN").errors[1]
     assert half.facts[-1].endswith("vllm-patch revert one two")
     # A node where nothing but bytecode was put right has nothing to take back.
-    half = fold("apply", [node(1, done({})), failed]).errors[1]
-    assert half.facts == ("10.0.0.1 gpu-1: 2 applied", "to finish it: vllm-patch apply")
+    half = fold("apply", [node(1, done({})), failed], again="AGAIN").errors[1]
+    assert half.facts == ("10.0.0.1 gpu-1: 2 applied", "to finish it: AGAIN")
 
 
 @pytest.mark.parametrize(("edits", "restart"), [([], False), (["a.py"], True)])
@@ -260,10 +268,10 @@ def test_what_is_not_yet_alike_may_become_so() -> None:
 
 def test_what_was_begun_and_never_answered_may_be_changed() -> None:
     everyone = [node(n, fate=DIED) for n in (1, 2)]
-    (silent, half) = fold("apply", everyone).errors
+    (silent, half) = fold("apply", everyone, again="AGAIN").errors
     assert silent.what == "2 of 2 nodes are without an answer"
     assert half.what == "2 of 2 nodes are perhaps changed"
-    assert half.facts[-1] == "to finish it: vllm-patch apply"
+    assert half.facts[-1] == "to finish it: AGAIN"
     done = [*everyone, node(3, report("apply", was="not-applied", wrote=True))]
     what = "1 of 3 nodes is changed, and 2 of 3 nodes are perhaps changed"
     assert fold("apply", done).errors[1].what == what
@@ -327,10 +335,36 @@ def test_states_that_one_has_and_the_other_has_not() -> None:
     }
 
 
-def test_who_has_it_no_more_has_nothing_to_do() -> None:
-    idle = node(1, nothing("unknown-patch", "revert"), idle="nothing to revert")
-    answer = fold("revert", [idle, node(2, report("revert"))])
-    assert (answer.code, lines(answer)[0].split("  ")[-1]) == (0, "nothing to revert")
+def test_a_run_whose_command_is_not_known_gives_none() -> None:
+    done = node(1, report("apply", was="not-applied", wrote=True))
+    half = fold("apply", [done, node(2, nothing("conflict", "apply"))]).errors[1]
+    assert half.facts == ("10.0.0.1 gpu-1: 1 applied",)
+
+
+def test_a_diff_of_no_catalog_can_not_be_named_to_get_it_back() -> None:
+    gone = report("revert", states={"fix": "not-applied"}, was="applied", wrote=True)
+    gone["patches"][0]["adhoc"] = True
+    nodes = [node(1, gone), node(2, fate=DIED)]
+    assert "take that back" not in str(fold("revert", nodes, again="AGAIN").errors[1].facts)
+    for each in gone["patches"]:
+        each["adhoc"] = False
+    assert fold("revert", nodes, again="AGAIN").errors[1].facts[-1].endswith("apply fix")
+
+
+def test_what_could_not_be_put_back_is_perhaps_changed() -> None:
+    everyone = [
+        node(1, nothing("conflict", "apply"), rehearsed=True),
+        node(2, nothing("not-put-back", "apply")),
+    ]
+    (wrong, half) = fold("apply", everyone).errors
+    assert "nothing was changed" not in wrong.what
+    assert half.what == "1 of 2 nodes is perhaps changed"
+
+
+def test_who_was_probed_and_who_was_not_have_the_same_files() -> None:
+    probed = report()
+    probed["patches"][0]["probe"] = {"fault": "absent", "says": "ok"}
+    assert fold("verify", [node(1, probed), node(2, report())]).code == 0
 
 
 def test_a_name_that_nobody_knows_is_a_wrong_command() -> None:

@@ -38,7 +38,7 @@ REPORT = {
     "notes": [],
     "errors": [],
 }
-ANSWER = {"report": REPORT, "copy": None}
+ANSWER = {"report": REPORT, "copy": None, "texts": {}}
 
 
 class RayError(Exception):
@@ -242,6 +242,37 @@ def test_the_same_command_again(common: dict[str, Any], again: str) -> None:
     assert call.again == f"vllm-patch apply - --exact {again} --ray"
 
 
+def test_an_interrupt_while_tasks_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = CountingRay(3)
+    ray.slow = {"n0"}
+    cluster = Raylets(ray, seconds=5)
+    real = ray._pinned
+
+    def pinned(node: str, *, soft: bool) -> str:
+        if node == "n1":
+            raise KeyboardInterrupt
+        return real(node, soft=soft)
+
+    def wait(tasks: list[str], **_more: object) -> tuple[list[str], list[str]]:
+        return [], tasks
+
+    ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy = pinned
+    monkeypatch.setattr(ray, "wait", wait)
+    assert {node.fate for node in cluster.do(ERRAND, ["n0", "n1", "n2"])} == {"interrupted"}
+    assert ray.cancelled == ["n0"]
+
+
+def test_a_cluster_that_is_lost_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> None:
+        raise RayError("gone")
+
+    ray = CountingRay(1)
+    cluster = Raylets(ray, seconds=5)
+    monkeypatch.setattr(ray, "nodes", lost)
+    with pytest.raises(NoCluster, match="the cluster was lost: gone"):
+        cluster.joined()
+
+
 def test_a_node_that_joins() -> None:
     ray = CountingRay(1)
     cluster = Raylets(ray, seconds=5)
@@ -355,7 +386,9 @@ def test_the_python_at_hand_is_in_the_hint(
     failing = {**REPORT, "verb": "verify", "ok": False, "host": "h", "notes": ["look"]}
     hint = "vllm-patch apply"
     failing["errors"] = [{"code": "patch-not-in", "what": "w", "facts": [], "hint": hint}]
-    monkeypatch.setattr(counting, "get", lambda _task: {"report": failing, "copy": None})
+    monkeypatch.setattr(
+        counting, "get", lambda _task: {"report": failing, "copy": None, "texts": {}}
+    )
     for name in ("remote", "put", "wait", "get", "nodes", "cancel", "util", "exceptions"):
         setattr(ray, name, getattr(counting, name))
     monkeypatch.setattr(raylets, "_connect", lambda *_arguments: None)
@@ -387,6 +420,7 @@ def test_the_python_at_hand_is_in_the_hint(
             "vllm-patch apply one --ray --python P",
         ),
         ("verify", {"ray": "auto"}, "vllm-patch list", "vllm-patch list"),
+        ("verify", {}, "vllm-patch revert 'my fix'", "vllm-patch revert 'my fix'"),
         (
             "apply",
             {"ray": "auto", "keep_going": True, "ray_timeout": 5.0},

@@ -112,6 +112,12 @@ class UnsafePath(VllmPatchError):
 
 
 class WriteFailed(VllmPatchError):
-    """The file system refused a write; what had been written was rolled back unless said."""
+    """The file system refused a write; what had been written was rolled back."""
 
     code = "write-failed"
+
+
+class NotPutBack(WriteFailed):
+    """The file system refused a write, and then that files were put back."""
+
+    code = "not-put-back"

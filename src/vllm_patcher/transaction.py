@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from vllm_patcher.values import Value
 
 from .bytecode import compiled, names
-from .errors import Conflict, VllmPatchError, WriteFailed
+from .errors import Conflict, NotPutBack, VllmPatchError
 from .record import add_lines, remove_lines
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class _Work:
         lost = [write for write in reversed(self._published) if not _put_back(write)]
         if lost:
             what = error.what if isinstance(error, VllmPatchError) else type(error).__name__
-            raise WriteFailed(
+            raise NotPutBack(
                 f"{what}; and these files could not be put back",
                 facts=dict.fromkeys(os.path.join(write.tree.root, write.path) for write in lost),
                 hint="mend the file system, then run the same command again: it finishes the work",

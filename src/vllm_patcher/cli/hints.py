@@ -43,6 +43,8 @@ class Call(Value):
         program, _, command = hint.partition(" ")
         if program != _PROGRAM:
             return hint
+        from shlex import split
+
         verb, _, rest = command.partition(" ")
         if command.startswith(_AGAIN):
             again = (*self.patches, *self.flags)
@@ -56,7 +58,7 @@ class Call(Value):
                 rest=rest,
             )
         ray = self._ray(verb) if verb in _ON_NODES else ()
-        words = [*self.patches, *self._chosen()] if command == "apply" else rest.split()
+        words = [*self.patches, *self._chosen()] if command == "apply" else split(rest)
         catalogs = () if verb in _USES_NO_CATALOG else (*self._catalogs(), *self._obeyed(verb))
         install = self._install() if verb in _USES_INSTALL else ()
         editable = ["--allow-editable"] * (self.options.allow_editable and verb == "apply")

@@ -6,13 +6,14 @@ Always true here: nothing is decided about a node or a patch.
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from .options import RAY_SECONDS
 from .running import guarded, on_install, told_to_the_end
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from vllm_patcher.cluster.folding import Answer
     from vllm_patcher.request import Request
@@ -36,6 +37,7 @@ def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = N
 
         load = errand.packed(call.verb, request, options)
         address = None if chosen.ray == "auto" else chosen.ray
+        to_the_end = ExitStack()
         with raylets.connected(address, seconds=chosen.ray_timeout or RAY_SECONDS) as cluster:
             if writes is None:
                 found = campaign.ask(cluster, load)
@@ -48,24 +50,26 @@ def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = N
                     keep_going=chosen.keep_going,
                     skip_without_vllm=chosen.skip_without_vllm,
                 )
+            began = any(node.wrote or node.may_have_written for node in found)
+            to_the_end.enter_context(told_to_the_end(wrote=began))
         skips = chosen.skip_without_vllm
         meant = on_install(call, request)
         answer = folding.fold(
             call.verb, found, skip_without_vllm=skips, hint=meant.hint, again=meant.again
         )
         changed = changed or answer.wrote
-        with told_to_the_end(wrote=answer.wrote):
-            return tell(meant, output, answer)
+        with to_the_end:
+            return tell(output, answer, hint=meant.hint)
 
     return output.ending(guarded(call, output, one), changed=changed)
 
 
-def tell(call: Call, output: Output, answer: Answer) -> int:
-    """Print the answer of a cluster; return its exit code."""
+def tell(output: Output, answer: Answer, *, hint: Callable[[str], str]) -> int:
+    """Print the answer of a cluster, its hints made ones to be pasted; return its exit code."""
     from vllm_patcher.cluster import table
 
     if output.json:
-        output.document(table.document(answer, hint=call.hint))
+        output.document(table.document(answer, hint=hint))
         return answer.code
     for note in table.notes(answer):
         output.note(note)
@@ -74,5 +78,5 @@ def tell(call: Call, output: Output, answer: Answer) -> int:
     for warning in table.warnings(answer):
         output.warning(warning)
     for error in answer.errors:
-        output.error(error, call.hint)
+        output.error(error, hint)
     return answer.code

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vllm_patcher.errors import VllmPatchError
+from vllm_patcher.request import AdHoc
+
 from .nodes import AS_ASKED, INTERRUPTED, NOT_ASKED, Node
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
     from typing import Protocol
+
+    from vllm_patcher.request import Request
 
     from .errand import Errand
 
@@ -37,14 +42,35 @@ def ask(cluster: Cluster, errand: Errand) -> list[Node]:
 
 def rehearse(cluster: Cluster, errand: Errand) -> list[Node]:
     """Say of every node whether an errand could be done there; write nothing."""
-    found = ask(cluster, errand.replaced(options={**errand.options, "rehearse": True}))
-    found = [node.replaced(rehearsed=True) for node in found]
-    one_name = errand.verb == "revert" and len(errand.request.patches) == 1
-    if not one_name or all(node.knows_no_patch for node in found):
-        return found
-    # Some nodes know it, so it is a name; those that do not have it no more.
-    idle = "nothing to revert: it is out"
-    return [node.replaced(idle=idle) if node.knows_no_patch else node for node in found]
+    return _rehearse(cluster, errand)[0]
+
+
+def _rehearse(cluster: Cluster, errand: Errand) -> tuple[list[Node], Errand]:
+    """The same, and the errand that is then to be done."""
+    trial = errand.replaced(options={**errand.options, "rehearse": True})
+    found = ask(cluster, trial)
+    told = _told(errand, found)
+    if told is not None:
+        # A node that has lost its receipt, or had the patch taken out before, is told by the text.
+        errand, trial = (each.replaced(request=told, loose=()) for each in (errand, trial))
+        found = ask(cluster, trial)
+    return [node.replaced(rehearsed=True) for node in found], errand
+
+
+def _told(errand: Errand, found: Iterable[Node]) -> Request | None:
+    """The request with the diffs that only some nodes know by their names, if there are any."""
+    if errand.verb != "revert" or not any(node.knows_no_patch for node in found):
+        return None
+    texts = {name: {n.texts[name] for n in found if name in n.texts} for name in errand.loose}
+    if not all(len(each) == 1 for each in texts.values()):
+        return None
+    patches = [
+        AdHoc(id=item, text=next(iter(texts[item])), where="a receipt")
+        if isinstance(item, str) and item in texts
+        else item
+        for item in errand.request.patches
+    ]
+    return errand.request.replaced(patches=tuple(patches))
 
 
 def change(
@@ -55,18 +81,21 @@ def change(
     If a node can't, nothing is done anywhere, unless ``keep_going``. ``skip_without_vllm`` lets a
     node without one stand by.
     """
-    rehearsed = rehearse(cluster, errand)
+    rehearsed, errand = _rehearse(cluster, errand)
     able = [node for node in rehearsed if node.report is not None and node.report["ok"]]
-    # Who may not write what another one writes will find it done.
+    # Who only may not write what another one writes will find it done.
     copies = {node.copy for node in able if node.copy is not None}
-    able += [node for node in rehearsed if node not in able and node.copy in copies]
-    unable = [node for node in rehearsed if node not in able]
-    skipped = [node for node in unable if node.idle or (skip_without_vllm and node.lacks_vllm)]
+    readers = [node for node in rehearsed if node.may_not_write and node.copy in copies]
+    unable = [node for node in rehearsed if node not in able and node not in readers]
+    skipped = [node for node in unable if skip_without_vllm and node.lacks_vllm]
     if len(skipped) < len(unable) and not keep_going:
         return rehearsed
-    done = _do(cluster, errand, able)
+    done = _do(cluster, errand, [*able, *readers])
     known = {node.id for node in rehearsed}
-    late = [node for node in cluster.joined() if node.id not in known]
+    try:
+        late = [node for node in cluster.joined() if node.id not in known]
+    except (KeyboardInterrupt, VllmPatchError):
+        late = []  # what was written must be told in any case
     return [*done, *unable, *late]
 
 

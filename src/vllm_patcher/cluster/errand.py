@@ -27,13 +27,15 @@ class Errand(Value):
     """One verb for one node.
 
     ``options`` are what its function takes besides the request. ``files`` are those of its
-    catalogs, by the number of the catalog and their path in it.
+    catalogs, by the number of the catalog and their path in it. ``loose`` are names that no catalog
+    has: receipts may know them.
     """
 
     verb: str
     request: Request
     options: Mapping[str, bool]
     files: Mapping[str, bytes] = {}
+    loose: tuple[str, ...] = ()
 
     @property
     def writes(self) -> bool:
@@ -45,14 +47,12 @@ def packed(verb: str, request: Request, options: Mapping[str, bool]) -> Errand:
     """Put catalogs and diffs into an errand. Raises what reading them raises."""
     loaded = catalog.load_all(request.catalogs, builtin=request.builtin)
     ids = [patch.id for patch in loaded.patches]
+    patches = tuple(_read(item, ids) for item in request.patches)
     return Errand(
         verb=verb,
-        request=request.replaced(
-            patches=tuple(_read(item, ids) for item in request.patches),
-            catalogs=(),
-            builtin=False,
-        ),
+        request=request.replaced(patches=patches, catalogs=(), builtin=False),
         options=options,
+        loose=tuple(item for item in patches if isinstance(item, str) and item not in ids),
         files={
             f"{number}/{path}": data
             for number, folder in enumerate(loaded.folders)
@@ -90,7 +90,8 @@ def _files(folder: str, loaded: Catalog) -> Iterator[tuple[str, bytes]]:
 def run(errand: Errand) -> dict[str, Any]:
     """Do an errand here; return the JSON of the verb's report, and which copy it is of.
 
-    What is raised on purpose is part of the report.
+    What is raised on purpose is part of the report. With it come the diffs that the receipt has
+    under loose names.
     """
     report: Report | None = None
     error: VllmPatchError | None = None
@@ -105,7 +106,17 @@ def run(errand: Errand) -> dict[str, Any]:
         except OSError as raised:
             error = VllmPatchError(raised.strerror or str(raised))
     body = document.of_report(errand.verb, report, error)
-    return {"report": body, "copy": _copy(errand.request)}
+    return {"report": body, "copy": _copy(errand.request), "texts": dict(_texts(errand))}
+
+
+def _texts(errand: Errand) -> Iterator[tuple[str, bytes]]:
+    for name in errand.loose:
+        try:
+            text = operations.applied_text(errand.request.replaced(patches=()), name)
+        except (VllmPatchError, OSError):
+            continue
+        if text is not None:
+            yield name, text
 
 
 def _copy(request: Request) -> tuple[str, int, int] | None:

@@ -6,8 +6,8 @@ of what goes out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from vllm_patcher.errors import VllmPatchError
 from vllm_patcher.report import as_it_is
@@ -102,7 +102,8 @@ def fold(
     """Fold the answers of nodes.
 
     ``skip_without_vllm`` allows nodes to have none, but not all of them. ``hint`` makes commands
-    in the facts of errors ones for the command line at hand, which is ``again``.
+    in the facts of errors ones for the command line at hand, which is ``again``; "" if none can
+    be given.
     """
     by_key: dict[Hashable, list[Node]] = {}
     everyone = sorted(nodes, key=lambda node: node.order)
@@ -115,17 +116,16 @@ def fold(
         code = AS_ASKED if skipped else some[0].code
         groups.append(Group(nodes=tuple(some), code=code, skipped=skipped))
     groups.sort(key=lambda group: (-group.code, len(group.nodes)))  # else as the nodes are
-    errors = [*_wrong(groups), *_half_done(verb, groups, hint, again or f"vllm-patch {verb}")]
+    errors = [*_wrong(groups), *_half_done(verb, groups, hint, again)]
     return Answer(verb=verb, groups=tuple(groups), errors=tuple(errors or _differ(groups)))
 
 
 def _wrong(groups: Sequence[Group]) -> Iterator[VllmPatchError]:
     if not groups:
         yield NodeSilent("there is no node, so nothing is known")
-    # That holds for all of them, or for none: no node is written to before all have agreed.
-    rehearsed = any(group.code and group.first.rehearsed for group in groups)
-    touched = any(n.wrote or n.may_have_written for group in groups for n in group.nodes)
-    end = "; nothing was changed on any" if rehearsed and not touched else ""
+    everyone = [node for group in groups for node in group.nodes]
+    untouched = all(node.rehearsed for node in everyone) and bool(everyone)
+    end = "; nothing was changed on any" if untouched else ""
     wrong = [group for group in groups if group.code and group.first.report is not None]
     if wrong:
         lacking = [group for group in wrong if group.first.lacks_vllm]
@@ -152,9 +152,12 @@ def _half_done(
         return
     parts = [f"{_some(written, groups)} changed"] if written else []
     parts += [f"{_some(begun, groups)} perhaps changed"] if begun else []
-    facts = [*_lines([*written, *begun]), f"to finish it: {again}"]
+    facts = _lines([*written, *begun])
+    if again:
+        facts.append(f"to finish it: {again}")
     changed = _changed(written)
-    if changed:  # without names it would be about all patches
+    # Without names it would be about all patches; a diff of no catalog has none to be had by.
+    if again and changed and (verb == "apply" or not any(p["adhoc"] for p in changed.values())):
         back = hint(" ".join(["vllm-patch", _BACK[verb], *changed]))
         facts.append(f"to take that back, on all nodes and where it was so before: {back}")
     yield HalfDone(f"{', and '.join(parts)}", facts=facts)
@@ -162,7 +165,7 @@ def _half_done(
 
 def _differ(groups: Sequence[Group]) -> Iterator[VllmPatchError]:
     """Object to nodes that are as asked in different ways."""
-    served = [group for group in groups if not (group.skipped or group.first.idle)]
+    served = [group for group in groups if not group.skipped]
     # What a rehearsal has seen is not what there will be.
     if any(group.first.rehearsed for group in served):
         return
@@ -192,10 +195,10 @@ def _some(some: Iterable[Group], groups: Iterable[Group]) -> str:
     return f"{count} of {total} node{'s' if total > 1 else ''} {'is' if count == 1 else 'are'}"
 
 
-def _changed(groups: Iterable[Group]) -> list[str]:
-    """Name the patches that a run has brought in or taken out."""
+def _changed(groups: Iterable[Group]) -> dict[str, Mapping[str, Any]]:
+    """The patches that a run has brought in or taken out."""
     patches = [patch for group in groups for node in group.nodes for patch in node.patches]
-    return list(dict.fromkeys(one["id"] for one in patches if one["was"] != one["state"]))
+    return {one["id"]: one for one in patches if one["was"] != one["state"]}
 
 
 def _differences(groups: Sequence[Group]) -> Iterator[str]:
@@ -206,7 +209,8 @@ def _differences(groups: Sequence[Group]) -> Iterator[str]:
         if node is most:
             continue
         odd = [node.version] if node.version != most.version else _odd(node, most)
-        yield f"{who(group.nodes)}: {', '.join(odd)}; {most.name}: {most.version}"
+        if odd:
+            yield f"{who(group.nodes)}: {', '.join(odd)}; {most.name}: {most.version}"
 
 
 def _odd(node: Node, other: Node) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vllm_patcher.document import SCHEMA
 from vllm_patcher.errors import VllmPatchError
@@ -36,6 +36,7 @@ _WHOLE = {
             "id": _TEXT,
             "state": _TEXT,
             "was": _TEXT,
+            "adhoc": _FLAG,
             "probe": _PROBE,
             "reasons": [{"what": _TEXT, "path": _PERHAPS, "line": (int, type(None))}],
         }
@@ -109,7 +110,7 @@ def _stem(path: str) -> str:
 
 def _report(line: bytes, where: str) -> dict[str, Any]:
     try:
-        report = _printable(json.loads(line, parse_constant=_no_number))
+        report = _printable(json.loads(line, parse_constant=_no_number, parse_float=_finite))
     except (ValueError, RecursionError) as error:
         raise _invalid(where, f"it is not JSON: {error}") from error
     is_object = isinstance(report, dict) and type(report.get("schema")) is int
@@ -126,8 +127,13 @@ def _report(line: bytes, where: str) -> dict[str, Any]:
     return result
 
 
-def _no_number(name: str) -> None:
+def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if number - number == 0 else _no_number(text)
 
 
 def _printable(value: Any) -> Any:
@@ -159,5 +165,5 @@ def _invalid(where: str, why: str) -> InvalidReport:
     return InvalidReport(
         f"{where} is no report of vllm-patch",
         facts=[why],
-        hint="vllm-patch verify --json > FILE on each host, and nothing else into FILE",
+        hint="on each host: vllm-patch verify --json > FILE, and nothing else into FILE",
     )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vllm_patcher.errors import NoVllm, UnknownPatch
+from vllm_patcher.errors import NotPutBack, NoVllm, UnknownPatch, WriteFailed
 from vllm_patcher.results import PatchNotIn
 from vllm_patcher.states import FAILING
 from vllm_patcher.values import Value
@@ -37,9 +37,9 @@ class Node(Value):
 
     ``report`` is the JSON of a verb, None if there is none; ``why`` says more of a ``fate`` that
     is not `answered`. ``copy`` is equal where nodes see one copy on a shared file system.
-    ``rehearsed`` says that it was asked what could be done, and nothing was. ``idle`` says why
-    there was nothing to do for it, although it answered with an error. ``slot`` counts the
-    installs of one host from 0.
+    ``rehearsed`` says that it was asked what could be done, and nothing was. ``texts`` are the
+    diffs that its receipt has under names that no catalog has. ``slot`` counts the installs of
+    one host from 0.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Node(Value):
     why: str = ""
     copy: Hashable = None
     rehearsed: bool = False
-    idle: str = ""
+    texts: Mapping[str, bytes] = {}
     slot: int = 0
 
     @property
@@ -81,11 +81,16 @@ class Node(Value):
         return any(error["code"] == UnknownPatch.code for error in self.errors)
 
     @property
+    def may_not_write(self) -> bool:
+        """Whether it answered that it may not write, and nothing else."""
+        return bool(self.errors) and all(e["code"] == WriteFailed.code for e in self.errors)
+
+    @property
     def code(self) -> int:
         """The exit code that its answer is worth."""
         if self.report is None:
             return CANT_TELL
-        if self.report["ok"] or self.idle:
+        if self.report["ok"]:
             return AS_ASKED
         if self.knows_no_patch:
             return WRONG_CALL
@@ -124,8 +129,9 @@ class Node(Value):
 
     @property
     def may_have_written(self) -> bool:
-        """Whether it was told to write, and has not said what came of it."""
-        return self.report is None and not self.rehearsed and self.fate in _BEGUN
+        """Whether it was told to write, and has not said what came of it, or could not mend it."""
+        half = any(error["code"] == NotPutBack.code for error in self.errors)
+        return half or (self.report is None and not self.rehearsed and self.fate in _BEGUN)
 
     @property
     def version(self) -> str:
@@ -140,8 +146,6 @@ class Node(Value):
         """Say in a few words what it has answered, or why it has not."""
         if self.report is None:
             return f"{self.fate}: {self.why}" if self.why else self.fate
-        if self.idle:
-            return self.idle
         states = list(self.states.values())
         counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         if self.report["ok"]:
@@ -159,7 +163,6 @@ class Node(Value):
         faults = [(patch["id"], (patch["probe"] or {}).get("fault")) for patch in self.patches]
         return (
             self.slot,
-            self.idle,
             self.version,
             tuple(sorted(self.states.items())),
             tuple(sorted(self.digests.items())),

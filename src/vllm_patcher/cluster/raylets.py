@@ -68,11 +68,11 @@ class Raylets:
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         load = self._ray.put(errand)
         tasks: dict[Any, str] = {}
-        for node in nodes:
-            pinned = affinity(node, soft=False)
-            tasks[self._task.options(scheduling_strategy=pinned).remote(load)] = node
         fate, why = TIMED_OUT, f"no answer in {self._seconds:g} s"
         try:
+            for node in nodes:
+                pinned = affinity(node, soft=False)
+                tasks[self._task.options(scheduling_strategy=pinned).remote(load)] = node
             # All of them began now, so this is the time of each.
             done, late = self._wait(tasks, self._seconds)
         except KeyboardInterrupt:
@@ -92,7 +92,11 @@ class Raylets:
     def joined(self) -> list[Node]:
         """Return the nodes that were not there at the beginning: nobody has asked them."""
         why = "it came while the others were asked"
-        new = [node for name, node in self._alive().items() if name not in self.first]
+        try:
+            alive = self._alive()
+        except (OSError, self._ray.exceptions.RayError) as error:
+            raise NoCluster(f"the cluster was lost: {_last_line(error)}", hint=_LOOK) from error
+        new = [node for name, node in alive.items() if name not in self.first]
         return [node.replaced(fate=JOINED, why=why) for node in new]
 
     def _alive(self) -> dict[str, Node]:
@@ -117,7 +121,7 @@ class Raylets:
             return node.replaced(fate=FAILED, why=f"Ray can't set the task up: {_last_line(error)}")
         except exceptions.RayError as error:
             return node.replaced(fate=DIED, why=type(error).__name__)
-        return node.replaced(fate=ANSWERED, report=answer["report"], copy=answer["copy"])
+        return node.replaced(fate=ANSWERED, **answer)
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def _told(answer: Answer, lines: Callable[[Node], Iterable[str]]) -> Iterator[st
 
 
 def _patches(group: Group, style: Style, *, verbose: bool) -> Iterator[str]:
-    if group.skipped or group.first.idle:
+    if group.skipped:
         return
     for patch in group.first.patches:
         probe = patch["probe"]
@@ -108,7 +108,7 @@ def document(answer: Answer, *, hint: Hint = as_it_is) -> dict[str, Any]:
                 "address": node.address or None,
                 "host": node.host or None,
                 "fate": node.fate,
-                "why": node.why or node.idle or None,
+                "why": node.why or None,
                 "skipped": group.skipped,
                 "ok": group.code == 0,
                 "report": node.report,

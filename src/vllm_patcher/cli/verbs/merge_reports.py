@@ -15,7 +15,10 @@ from vllm_patcher.cli.running import guarded
 @click.command("merge-reports")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "--nodes", type=click.IntRange(min=1), metavar="N", help="So many hosts there must be."
+    "--nodes",
+    type=click.IntRange(min=1, max=100_000),
+    metavar="N",
+    help="So many hosts there must be.",
 )
 @click.option("--skip-without-vllm", is_flag=True, help="Allow hosts to have no vLLM.")
 @options(SHOW)
@@ -34,6 +37,7 @@ def command(
     from vllm_patcher.cli.on_nodes import tell
     from vllm_patcher.cluster import gathered
     from vllm_patcher.cluster.folding import fold
+    from vllm_patcher.report import as_it_is
 
     call = Call(verb="merge-reports", options=Common(**common))
     output = call.options.output()
@@ -42,7 +46,9 @@ def command(
         found = [node for path in files for node in gathered.read(path, _data(path))]
         found = gathered.counted(found, nodes)
         verb = gathered.verb_of(found)
-        return tell(call, output, fold(verb, found, skip_without_vllm=skip_without_vllm))
+        answer = fold(verb, found, skip_without_vllm=skip_without_vllm)
+        # The hosts have made their hints what can be pasted there.
+        return tell(output, answer, hint=as_it_is)
 
     return output.ending(guarded(call, output, one))
 
