@@ -211,7 +211,7 @@ class TestOneCopy:
         self, nodes: Nodes, catalog: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Disks that were cloned say the same of themselves, and one may have been edited since."""
-        monkeypatch.setattr(errands, "_copy", lambda _request: ("/site/vllm", 1, 1))
+        monkeypatch.setattr(errands, "_copy", lambda *_arguments: ("/site/vllm", 1, 1))
         stand_in_the_way(nodes.scenes["n2"])
         answer = fold("apply", change(nodes, catalog))
         assert (answer.code, answer.wrote) == (3, False)

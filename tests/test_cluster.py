@@ -407,3 +407,6 @@ def test_the_vllm_of_the_workers_python_is_meant(tmp_path: Path, catalog: str) -
         (node,) = answer["nodes"]
         assert node["report"]["install"]["found_by"] == "this interpreter"
         assert b"a05 = 50\n" in (own.site / "vllm" / "a.py").read_bytes()
+        answer = json.loads(made.run("verify", "--python", python, *options).stdout)
+        assert answer["ok"]
+        assert answer["nodes"][0]["report"]["install"]["found_by"] == f"--python {python}"

@@ -67,40 +67,35 @@ def test_the_lock_is_let_go_on_an_error(folder: Path) -> None:
 def test_the_lock_is_let_go_although_a_child_has_it_open(folder: Path) -> None:
     """A process that is forked meanwhile, by another thread, has the folder open as well."""
     code = f"""
-import fcntl, os, sys
+import os, sys
 from vllm_patcher.locking import locked
-folder = {str(folder)!r}
-def is_locked():
-    other = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(other)
-    return False
-with locked(folder, warn=print):
+with locked({str(folder)!r}, warn=print):
     child = os.fork()
     if child == 0:
         sys.exit(0)  # which leaves the block as well, and must not unlock it for its parent
     os.waitpid(child, 0)
-    print(is_locked())
+    print("held", flush=True)
+    os.read(0, 1)
     child = os.fork()
     if child == 0:
-        sys.stdin.read()
+        os.read(0, 1)  # until the end of its input
         os._exit(0)
-print(is_locked())
+print("let go", flush=True)
 """
     with subprocess.Popen(
         [sys.executable, "-c", code],
         env=scenes.environ(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
+        bufsize=0,
     ) as parent:
         assert parent.stdin is not None
         assert parent.stdout is not None
-        assert [parent.stdout.readline() for _ in range(2)] == ["True\n", "False\n"]
+        assert parent.stdout.readline() == b"held\n"
+        assert is_locked(folder)
+        parent.stdin.write(b".")
+        assert parent.stdout.readline() == b"let go\n"
+        assert not is_locked(folder)
         parent.stdin.close()
 
 

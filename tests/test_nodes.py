@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from vllm_patcher.cluster import table
+from vllm_patcher.cli import shell
+from vllm_patcher.cluster import nodes, table
 from vllm_patcher.cluster.folding import Answer, fold
 from vllm_patcher.cluster.nodes import DIED, JOINED, NOT_ASKED, TIMED_OUT, Node
 from vllm_patcher.report import error_text
@@ -164,6 +165,12 @@ def test_a_node_without_an_answer(fate: str) -> None:
     assert answer.code == 3
     assert facts(answer) == {"node-silent": [f"10.0.0.2 gpu-2: {fate}: so it is"]}
     assert lines(answer)[0].startswith("10.0.0.2 gpu-2  -            " + fate)
+
+
+def test_codes_are_the_exit_codes_of_the_command_line() -> None:
+    codes = (nodes.AS_ASKED, nodes.IS_NOT, nodes.WRONG_CALL, nodes.CANT_TELL)
+    exits = (shell.EXIT_OK, shell.EXIT_FAILED, shell.EXIT_USAGE, shell.EXIT_REFUSED)
+    assert codes == exits
 
 
 def test_no_node_at_all() -> None:

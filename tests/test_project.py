@@ -246,6 +246,18 @@ def test_operations_does_not_reach_click() -> None:
     assert "click" not in seen
 
 
+def test_who_has_something_written_that_is_no_install() -> None:
+    """`replacing` and `scratch` write where they are told; so it is held who tells them."""
+    callers: dict[str, set[str]] = {"replacing": set(), "scratch": set()}
+    for name, _, tree in sources():
+        for writer in callers.keys() & modules_of(tree, name):
+            callers[writer].add(name)
+    assert callers == {
+        "replacing": {"lockfile", "releases/cache"},
+        "scratch": {"proof", "cluster/errand", "cluster/raylets"},
+    }
+
+
 def test_only_tree_writes() -> None:
     """Nothing else writes into an install: the others write where no install is."""
     writers = {"tree", "scratch", "replacing"}

@@ -6,6 +6,7 @@ it is asked.
 
 from __future__ import annotations
 
+import cProfile
 import socket
 import sys
 import threading
@@ -134,6 +135,24 @@ def test_the_calls_grow_with_the_nodes_and_not_faster() -> None:
     assert counts[0] < 5 * 100
 
 
+def test_work_grows_with_the_nodes_and_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are written, so that every answer goes all the way."""
+    wrote = {"report": {**REPORT, "wrote": True}, "copy": None, "texts": {}}
+    counts = []
+    for count in (200, 400):
+        ray = CountingRay(count)
+        monkeypatch.setattr(ray, "get", lambda _task: wrote)
+        profile = cProfile.Profile()
+        profile.enable()
+        found = campaign.change(
+            Raylets(ray, seconds=5), ERRAND, keep_going=False, skip_without_vllm=False
+        )
+        fold("apply", found)
+        profile.disable()
+        counts.append(sum(entry.callcount for entry in profile.getstats()))
+    assert counts[1] / counts[0] <= 2.2
+
+
 def test_a_task_asks_for_nothing_and_is_tried_once() -> None:
     ray = CountingRay(1)
     Raylets(ray, seconds=5)
@@ -228,6 +247,7 @@ def test_a_cluster_that_is_lost(
             "--id x --no-config --keep-going --ray-timeout=7",
         ),
         ({"obey": True, "kinds": ("leak",)}, "--kind leak"),
+        ({"allow_editable": True}, "--allow-editable"),
         ({"obey": True, "pythons": ("/p",), "catalogs": ("c",)}, "--catalog c --python /p"),
     ],
 )
@@ -240,6 +260,9 @@ def test_the_same_command_again(common: dict[str, Any], again: str) -> None:
         python=next(iter(common.get("pythons", ())), None),
     )
     assert call.again == f"vllm-patch apply - --exact {again} --ray"
+    if "pythons" not in common:  # the library's word for it, which says another install
+        told = call.hint("vllm-patch apply --python PATH, or --site-packages DIR")
+        assert told == f"{call.again} --python PATH, or --site-packages DIR"
 
 
 def test_an_interrupt_while_tasks_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:

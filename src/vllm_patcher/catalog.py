@@ -39,7 +39,6 @@ SCHEMA = 1
 
 _HEX = frozenset("0123456789abcdef")
 _DIGITS = 64  # of a sha256 in hex
-_SIDES = frozenset({"before", "after"})
 
 
 class Change(NamedTuple):
@@ -271,7 +270,7 @@ def _locked(document: object, ids: set[str]) -> dict[str, dict[str, dict[str, Ch
             if files != last:  # else it is as in the release before
                 last = files
                 changes = {
-                    path: _change(change, (name, release, path))
+                    path: _change(change, f"{name} {release} {path}", path)
                     for path, change in _object(files, f"{name} {release}").items()
                 }
             locked[name][release] = changes
@@ -284,23 +283,21 @@ def _object(value: object, where: str) -> dict[str, object]:
     return value
 
 
-def _change(value: object, where: tuple[str, str, str]) -> Change:
-    if not manifest.is_plain(where[-1]):
-        what = "the path must be relative to the package and stay inside it"
-        raise _wrong(f"{' '.join(where)}: {what}")
-    if not isinstance(value, dict):
-        raise _wrong(f"{' '.join(where)}: must be an object")
-    if value.keys() != _SIDES:
-        raise _wrong(f"{' '.join(where)}: must have before and after, and nothing else")
-    return Change(_digest(value["before"], where), _digest(value["after"], where))
+def _change(value: object, where: str, path: str) -> Change:
+    if not manifest.is_plain(path):
+        raise _wrong(f"{where}: the path must be relative to the package and stay inside it")
+    sides = _object(value, where)
+    if sides.keys() != {"before", "after"}:
+        raise _wrong(f"{where}: must have before and after, and nothing else")
+    return Change(_digest(sides["before"], where), _digest(sides["after"], where))
 
 
-def _digest(value: object, where: tuple[str, str, str]) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, str) and len(value) == _DIGITS and _HEX.issuperset(value):
+def _digest(value: object, where: str) -> str | None:
+    if value is None or (
+        isinstance(value, str) and len(value) == _DIGITS and _HEX.issuperset(value)
+    ):
         return value
-    raise _wrong(f"{' '.join(where)}: must be 64 hex digits in lower case, or null")
+    raise _wrong(f"{where}: must be 64 hex digits in lower case, or null")
 
 
 def _wrong(fact: str) -> InvalidCatalog:

@@ -47,16 +47,7 @@ class Call(Value):
 
         verb, _, rest = command.partition(" ")
         if command.startswith(_AGAIN):
-            again = (*self.patches, *self.flags)
-            return _joined(
-                self.verb,
-                again,
-                self._chosen(),
-                self._catalogs(),
-                self._assumed(),
-                self._ray(self.verb),
-                rest=rest,
-            )
+            return self._again(self._assumed(), rest=rest)
         ray = self._ray(verb) if verb in _ON_NODES else ()
         words = [*self.patches, *self._chosen()] if command == "apply" else split(rest)
         catalogs = () if verb in _USES_NO_CATALOG else (*self._catalogs(), *self._obeyed(verb))
@@ -67,16 +58,19 @@ class Call(Value):
     @property
     def again(self) -> str:
         """The same command once more."""
-        obeys = self.options.obey is False and self.verb in _OBEYS
+        return self._again(self._install())
+
+    def _again(self, install: Iterable[str], *, rest: str = "") -> str:
         return _joined(
             self.verb,
             (*self.patches, *self.flags),
             self._chosen(),
-            ["--no-config"] * obeys,
+            ["--no-config"] * (self.options.obey is False),
             self._catalogs(),
-            self._install(),
+            install,
             ["--allow-editable"] * self.options.allow_editable,
             self._ray(self.verb),
+            rest=rest,
         )
 
     def _ray(self, verb: str) -> Iterator[str]:

@@ -59,7 +59,7 @@ def _rehearse(cluster: Cluster, errand: Errand) -> tuple[list[Node], Errand]:
 
 def _told(errand: Errand, found: Iterable[Node]) -> Request | None:
     """The request with the diffs that only some nodes know by their names, if there are any."""
-    if errand.verb != "revert" or not any(node.knows_no_patch for node in found):
+    if not errand.loose or not any(node.knows_no_patch for node in found):
         return None
     texts = {name: {n.texts[name] for n in found if name in n.texts} for name in errand.loose}
     if not all(len(each) == 1 for each in texts.values()):
@@ -82,11 +82,12 @@ def change(
     node without one stand by.
     """
     rehearsed, errand = _rehearse(cluster, errand)
-    able = [node for node in rehearsed if node.report is not None and node.report["ok"]]
+    able = [node for node in rehearsed if node.code == AS_ASKED]
     # Who only may not write what another one writes will find it done.
     copies = {node.copy for node in able if node.copy is not None}
     readers = [node for node in rehearsed if node.may_not_write and node.copy in copies]
-    unable = [node for node in rehearsed if node not in able and node not in readers]
+    chosen = {node.id for node in (*able, *readers)}
+    unable = [node for node in rehearsed if node.id not in chosen]
     skipped = [node for node in unable if skip_without_vllm and node.lacks_vllm]
     if len(skipped) < len(unable) and not keep_going:
         return rehearsed

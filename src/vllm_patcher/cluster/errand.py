@@ -27,8 +27,8 @@ class Errand(Value):
     """One verb for one node.
 
     ``options`` are what its function takes besides the request. ``files`` are those of its
-    catalogs, by the number of the catalog and their path in it. ``loose`` are names that no catalog
-    has: receipts may know them.
+    catalogs, by the number of the catalog and their path in it. ``loose`` are names of what is to
+    come out that no catalog has: receipts may know them.
     """
 
     verb: str
@@ -52,7 +52,11 @@ def packed(verb: str, request: Request, options: Mapping[str, bool]) -> Errand:
         verb=verb,
         request=request.replaced(patches=patches, catalogs=(), builtin=False),
         options=options,
-        loose=tuple(item for item in patches if isinstance(item, str) and item not in ids),
+        loose=tuple(
+            item
+            for item in patches
+            if verb == "revert" and isinstance(item, str) and item not in ids
+        ),
         files={
             f"{number}/{path}": data
             for number, folder in enumerate(loaded.folders)
@@ -90,8 +94,8 @@ def _files(folder: str, loaded: Catalog) -> Iterator[tuple[str, bytes]]:
 def run(errand: Errand) -> dict[str, Any]:
     """Do an errand here; return the JSON of the verb's report, and which copy it is of.
 
-    What is raised on purpose is part of the report. With it come the diffs that the receipt has
-    under loose names.
+    What is raised on purpose is part of the report. With a rehearsal come the diffs that the
+    receipt has under loose names.
     """
     report: Report | None = None
     error: VllmPatchError | None = None
@@ -106,11 +110,11 @@ def run(errand: Errand) -> dict[str, Any]:
         except OSError as raised:
             error = VllmPatchError(raised.strerror or str(raised))
     body = document.of_report(errand.verb, report, error)
-    return {"report": body, "copy": _copy(errand.request), "texts": dict(_texts(errand))}
+    return {"report": body, "copy": _copy(errand, report), "texts": dict(_texts(errand))}
 
 
 def _texts(errand: Errand) -> Iterator[tuple[str, bytes]]:
-    for name in errand.loose:
+    for name in () if errand.writes else errand.loose:
         try:
             text = operations.applied_text(errand.request.replaced(patches=()), name)
         except (VllmPatchError, OSError):
@@ -119,14 +123,15 @@ def _texts(errand: Errand) -> Iterator[tuple[str, bytes]]:
             yield name, text
 
 
-def _copy(request: Request) -> tuple[str, int, int] | None:
+def _copy(errand: Errand, report: Report | None) -> tuple[str, int, int] | None:
     """Tell one copy from another: nodes that see one file system say the same of it.
 
     So may disks that were cloned; who takes those for one must get it right all the same. The
     folder counts, for its files may be linked to those of other copies.
     """
     try:
-        package = operations.locate(request).package
+        install = operations.locate(errand.request) if report is None else report.install
+        package = install.package
         status = os.stat(package)
     except (VllmPatchError, OSError):
         return None

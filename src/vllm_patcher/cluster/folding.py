@@ -123,8 +123,7 @@ def fold(
 def _wrong(groups: Sequence[Group]) -> Iterator[VllmPatchError]:
     if not groups:
         yield NodeSilent("there is no node, so nothing is known")
-    everyone = [node for group in groups for node in group.nodes]
-    untouched = all(node.rehearsed for node in everyone) and bool(everyone)
+    untouched = all(node.rehearsed for group in groups for node in group.nodes)
     end = "; nothing was changed on any" if untouched else ""
     wrong = [group for group in groups if group.code and group.first.report is not None]
     if wrong:
@@ -146,7 +145,8 @@ def _half_done(
     verb: str, groups: Sequence[Group], hint: Hint, again: str
 ) -> Iterator[VllmPatchError]:
     # Of nodes that agree some may have had it before.
-    written = _those(groups, [node for group in groups for node in group.nodes if node.wrote])
+    wrote = [tuple(node for node in group.nodes if node.wrote) for group in groups]
+    written = [Group(nodes=nodes, code=AS_ASKED) for nodes in wrote if nodes]
     begun = [group for group in groups if group.first.may_have_written] if verb in _BACK else []
     if not begun and not (written and any(group.code for group in groups)):
         return
@@ -178,12 +178,6 @@ def _differ(groups: Sequence[Group]) -> Iterator[VllmPatchError]:
             facts=facts,
             hint="bring all nodes to one release of vLLM, and the same patches into each",
         )
-
-
-def _those(groups: Iterable[Group], nodes: Sequence[Node]) -> list[Group]:
-    """Keep of groups only some nodes."""
-    kept = [tuple(node for node in group.nodes if node in nodes) for group in groups]
-    return [Group(nodes=some, code=AS_ASKED) for some in kept if some]
 
 
 def _lines(groups: Iterable[Group]) -> list[str]:
@@ -224,8 +218,8 @@ def _odd(node: Node, other: Node) -> list[str]:
     ]
 
 
-def who(nodes: Sequence[Node], most: int = _MOST_NAMED) -> str:
+def who(nodes: Sequence[Node]) -> str:
     """Name nodes: the first of them, and how many more there are."""
-    named = ", ".join(node.name for node in nodes[:most])
-    more = len(nodes) - most
+    named = ", ".join(node.name for node in nodes[:_MOST_NAMED])
+    more = len(nodes) - _MOST_NAMED
     return f"{named} and {more} more" if more > 0 else named

@@ -25,8 +25,7 @@ _TEXT, _FLAG, _ABSENT = (str,), (bool,), object()
 _PERHAPS = (str, type(None))
 _ERROR = {"code": _TEXT, "what": _TEXT, "facts": [_TEXT], "hint": _PERHAPS}
 _ANY = {"ok": _FLAG, "host": _TEXT, "errors": [_ERROR]}
-#: A set is None, or what is in it.
-_PROBE = frozenset({(("fault", _TEXT), ("says", _TEXT))})
+_PROBE = ({"fault": _TEXT, "says": _TEXT}, type(None))
 #: What there is besides where a vLLM was looked at, and where none was.
 _WHOLE = {
     "install": {"name": _TEXT, "installed_version": _TEXT, "package": _TEXT},
@@ -69,8 +68,7 @@ def counted(nodes: Sequence[Node], expected: int | None) -> list[Node]:
     """Hold reports against the number of hosts that there must be (None: any).
 
     What is missing is added as nodes that said nothing; the installs of one host are told apart
-    by their order. Raises InvalidReport for more hosts, and
-    for two reports of one install.
+    by their order. Raises InvalidReport for more hosts, and for two reports of one install.
     """
     seen: dict[tuple[str, str], Node] = {}
     slots: dict[str, int] = {}
@@ -156,9 +154,9 @@ def _is_like(value: object, shape: Any) -> bool:
             key not in value if inner is _ABSENT else _is_like(value.get(key, _ABSENT), inner)
             for key, inner in shape.items()
         )
-    if isinstance(shape, frozenset):
-        return value is None or all(_is_like(value, dict(inner)) for inner in shape)
-    return type(value) in shape
+    return any(
+        _is_like(value, one) if isinstance(one, dict) else type(value) is one for one in shape
+    )
 
 
 def _invalid(where: str, why: str) -> InvalidReport:

@@ -54,15 +54,17 @@ class Raylets:
 
         Raises NoCluster if the cluster is gone.
         """
-        try:
+        may = "nodes that were being written may be changed: run the same command again"
+        with self._losing([may] if errand.writes else []):
             return self._done(errand, nodes)
+
+    @contextmanager
+    def _losing(self, facts: Sequence[str] = ()) -> Iterator[None]:
+        try:
+            yield
         except (OSError, self._ray.exceptions.RayError) as error:
-            may = "nodes that were being written may be changed: run the same command again"
-            raise NoCluster(
-                f"the cluster was lost: {_last_line(error)}",
-                facts=[may] if errand.writes else [],
-                hint=_LOOK,
-            ) from error
+            what = f"the cluster was lost: {_last_line(error)}"
+            raise NoCluster(what, facts=facts, hint=_LOOK) from error
 
     def _done(self, errand: Errand, nodes: Sequence[str]) -> list[Node]:
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -90,23 +92,24 @@ class Raylets:
         return self._ray.wait(list(tasks), num_returns=len(tasks), timeout=seconds)  # type: ignore[no-any-return]
 
     def joined(self) -> list[Node]:
-        """Return the nodes that were not there at the beginning: nobody has asked them."""
+        """Return the nodes that were not there at the beginning: nobody has asked them.
+
+        Raises NoCluster if the cluster is gone.
+        """
         why = "it came while the others were asked"
-        try:
-            alive = self._alive()
-        except (OSError, self._ray.exceptions.RayError) as error:
-            raise NoCluster(f"the cluster was lost: {_last_line(error)}", hint=_LOOK) from error
-        new = [node for name, node in alive.items() if name not in self.first]
+        new = [node for name, node in self._alive().items() if name not in self.first]
         return [node.replaced(fate=JOINED, why=why) for node in new]
 
     def _alive(self) -> dict[str, Node]:
+        with self._losing():
+            seen = self._ray.nodes()
         found = [
             Node(
                 id=each["NodeID"],
                 address=each["NodeManagerAddress"],
                 host=each["NodeManagerHostname"],
             )
-            for each in self._ray.nodes()
+            for each in seen
             if each["Alive"]
         ]
         return {node.id: node for node in sorted(found, key=lambda node: node.order)}
