@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ from vllm_patcher.hunks import (
     place,
     split,
 )
+from vllm_patcher.lines import Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -275,10 +277,15 @@ def test_the_offset_so_far_counts_for_hunks_below() -> None:
     assert at(data, body, trusted=True) == (4, 10)
 
 
-def test_lines_that_share_a_character_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vllm_patcher.lines._CHARACTERS", 1)
-    body = b"@@ -9,3 +9,3 @@\n a\n-b\n+B\n c\n"
-    assert at(b"c\nb\na\na\na\nb\nc\n", body) == (4,)
+def test_a_run_is_found_where_its_lines_are_and_nowhere_else() -> None:
+    kinds = [b"a\n", b"aa\n", b"\n"]
+    files = [lines for size in range(5) for lines in product([*kinds, b"a\r\n"], repeat=size)]
+    runs = [run for size in (1, 2, 3) for run in product(kinds, repeat=size)]
+    for lines, run in product(files, runs):
+        equal = [at for at in range(len(lines)) if lines[at : at + len(run)] == run]
+        for low in range(len(lines) + 1):
+            assert [*Text(lines).find(run, low)] == [at for at in equal if at >= low]
+        assert [*Text([*lines, b"a"]).find(run, 0)] == equal
 
 
 # --- headings ------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def place(
     exact = _all_at_their_lines(lines, hunks, headings, trusted=trusted, moved=moved)
     if exact is not None:
         return exact
-    text = Text(lines, (hunk.old for hunk in hunks))
+    text = Text(lines)
     headings.restart()
     placements: list[Placement] = []
     low = offset = 0

@@ -10,15 +10,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .diff import Hunk
 
-#: The file is searched as a string with one character for each line; so many there are.
-_CHARACTERS = 0x10FFFF
 #: Headings from this length on may have been cut off by the tool that wrote the diff.
 _SHORTEST_CUT = 39
 #: What ends the blocks above that are indented as far or farther, and may begin one itself.
@@ -27,28 +25,26 @@ _PYTHON = (b"class ", b"def ", b"async def ")
 
 
 class Text:
-    """The lines of one file, in which the given runs can be looked for."""
+    """The lines of one file, in which runs can be looked for."""
 
-    def __init__(self, lines: Sequence[bytes], runs: Iterable[Sequence[bytes]]) -> None:
+    def __init__(self, lines: Sequence[bytes]) -> None:
         self.lines = lines
-        self._characters: dict[bytes, str] = {}
-        for run in runs:
-            for line in run:
-                if line not in self._characters:
-                    # Should there be more lines than characters, some lines share one.
-                    character = chr(len(self._characters) % _CHARACTERS + 1)
-                    self._characters[line] = character
-        # No run has a line of the character 0.
-        self._text = "".join([self._characters.get(line, "\0") for line in lines])
+        # With a newline before it, a run is found only where a line begins.
+        self._data = b"\n" + b"".join(lines)
 
     def find(self, run: Sequence[bytes], low: int) -> Iterator[int]:
-        """Give all places of a run, which is not empty, at or behind ``low``, in order."""
-        wanted = "".join([self._characters[line] for line in run])
-        at = self._text.find(wanted, low)
-        while at >= 0:
-            if all(map(bytes.__eq__, run, self.lines[at : at + len(run)])):
-                yield at
-            at = self._text.find(wanted, at + 1)
+        """Give all places of a run at or behind ``low``, in order.
+
+        The run is not empty, and each of its lines ends in a newline.
+        """
+        wanted = b"\n" + b"".join(run)
+        line, start = low, sum(map(len, self.lines[:low]))
+        found = self._data.find(wanted, start)
+        while found >= 0:
+            line += self._data.count(b"\n", start, found)
+            yield line
+            start = found
+            found = self._data.find(wanted, found + len(run[0]))
 
 
 class _Mark(NamedTuple):

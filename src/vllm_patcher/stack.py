@@ -172,7 +172,8 @@ def _run(
     data = files.get(path)
     if part.source is not None and files.get(part.path) is not None:
         return Problem(path=part.path, misfit=Misfit(reason="exists"), data=files[part.path])
-    if data is not None and _is_blob(data, part.diff.old_blob):
+    told = trusted and moved is nothing_moved
+    if not told and data is not None and _is_blob(data, part.diff.old_blob):
         # The diff was made from these very bytes, with all that others have put into them.
         trusted, moved = True, nothing_moved
     result = apply(data, part.diff, trusted=trusted, moved=moved)
@@ -236,7 +237,7 @@ def _moved(log: Mapping[str, Sequence[_Growth]], part: Part, patch: Known) -> Mo
             least = max(growth.at - total, least)
             counted.append(growth._replace(at=least))
             total += growth.lines
-    return _Shift(counted).of
+    return _Shift(counted).of if counted else nothing_moved
 
 
 def _estimate(place: int, patch: Known, beneath: Sequence[Known]) -> Moved:
@@ -256,7 +257,7 @@ def _estimate(place: int, patch: Known, beneath: Sequence[Known]) -> Moved:
             ]
             _note(log, each, other, placements)
     forward = _moved(log, part, patch)
-    return lambda hunk: forward(hunk.reversed())
+    return forward if forward is nothing_moved else lambda hunk: forward(hunk.reversed())
 
 
 class _Shift:
