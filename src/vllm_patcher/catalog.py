@@ -37,7 +37,8 @@ __all__ = [
 LOCK = "lock.json"
 SCHEMA = 1
 
-_HEX = frozenset("0123456789abcdef")
+_SIDES = {"before", "after"}
+_HEX = "0123456789abcdef"
 _DIGITS = 64  # of a sha256 in hex
 
 
@@ -287,14 +288,14 @@ def _change(value: object, where: str, path: str) -> Change:
     if not manifest.is_plain(path):
         raise _wrong(f"{where}: the path must be relative to the package and stay inside it")
     sides = _object(value, where)
-    if sides.keys() != {"before", "after"}:
+    if sides.keys() != _SIDES:
         raise _wrong(f"{where}: must have before and after, and nothing else")
     return Change(_digest(sides["before"], where), _digest(sides["after"], where))
 
 
 def _digest(value: object, where: str) -> str | None:
     if value is None or (
-        isinstance(value, str) and len(value) == _DIGITS and _HEX.issuperset(value)
+        isinstance(value, str) and len(value) == _DIGITS and not value.strip(_HEX)
     ):
         return value
     raise _wrong(f"{where}: must be 64 hex digits in lower case, or null")

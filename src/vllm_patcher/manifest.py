@@ -30,6 +30,7 @@ _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _ONE_LINE = re.compile(r"[^\x00-\x1f\x7f]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,}")
+_NO_NAMES = frozenset({"", ".", ".."})
 _TOML_LINE = r"\s*\(at line ([0-9]+), column [0-9]+\)$"
 
 _T = TypeVar("_T")
@@ -107,7 +108,8 @@ def read(folder: str, problems: list[str]) -> tuple[list[Patch], set[str]]:
     """
     path = os.path.join(folder, NAME)
     document = read_toml(path)
-    table = _Table(document, path, folder, problems)
+    files = _Files(folder)
+    table = _Table(document, path, files, problems)
     before = len(problems)
     if table.value("schema", int) != SCHEMA and len(problems) == before:
         table.problem(f"schema must be {SCHEMA}, the only one this version knows")
@@ -116,7 +118,7 @@ def read(folder: str, problems: list[str]) -> tuple[list[Patch], set[str]]:
     for number, raw in enumerate(table.tables("patch"), 1):
         name = raw.get("id")
         shown = repr(name) if isinstance(name, str) else str(number)
-        entry = _Table(raw, f"{path}: patch {shown}", folder, problems)
+        entry = _Table(raw, f"{path}: patch {shown}", files, problems)
         if isinstance(name, str) and name in ids:
             entry.problem("the id is used twice")
         elif patch := _patch(entry):
@@ -156,7 +158,7 @@ def _patch(entry: _Table) -> Patch | None:
         title=entry.text("title", _ONE_LINE, "must be one line"),
         kind=entry.kind(),
         affects=affects,
-        folder=entry.folder,
+        folder=entry.files.folder,
         references=entry.texts("references"),
         probe=entry.file("probe") if "probe" in entry.raw else None,
         default=entry.value("default", bool, default=True),
@@ -176,7 +178,7 @@ def _variants(entry: _Table, affects: str) -> tuple[Variant, ...]:
     before = len(entry.problems)
     variants = []
     for number, raw in enumerate(entry.tables("variant"), 1):
-        part = _Table(raw, f"{entry.where}, variant {number}", entry.folder, entry.problems)
+        part = _Table(raw, f"{entry.where}, variant {number}", entry.files, entry.problems)
         variant = Variant(
             vllm=part.specifier("vllm", default=affects),
             diff=part.file("diff"),
@@ -211,11 +213,11 @@ class _Table:
     """
 
     def __init__(
-        self, raw: Mapping[str, object], where: str, folder: str, problems: list[str]
+        self, raw: Mapping[str, object], where: str, files: _Files, problems: list[str]
     ) -> None:
         self.raw = raw
         self.where = where
-        self.folder = folder
+        self.files = files
         self.problems = problems
         self._known: set[str] = set()
 
@@ -304,7 +306,7 @@ class _Table:
         """Take the path of a file inside the catalog's folder, relative and in posix form."""
         before = len(self.problems)
         path = self.text(key)
-        if len(self.problems) == before and (problem := _file_problem(self.folder, path)):
+        if len(self.problems) == before and (problem := self.files.problem(path)):
             self.problem(f"{key} {path!r} {problem}")
         return path
 
@@ -321,30 +323,39 @@ def _name_of(value: object) -> str:
     return "a table" if isinstance(value, dict) else _NAMES.get(type(value), type(value).__name__)
 
 
-def _file_problem(folder: str, path: str) -> str:
-    """Say what is wrong with a manifest's PATH, or nothing."""
-    if not is_plain(path):
-        return "must be a relative path with / that stays inside the catalog's folder"
-    full = os.path.join(folder, path)
-    if not os.path.isfile(full):
-        return "is not there" if not os.path.lexists(full) else "is not a file"
-    if _has_link(folder, path):
-        home = os.path.realpath(folder)
-        if os.path.commonpath([home, os.path.realpath(full)]) != home:
-            return "leads out of the catalog's folder through a symbolic link"
-    return ""
+class _Files:
+    """The files of a catalog's folder, of which none may lie outside."""
 
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._straight = {""}
 
-def _has_link(folder: str, path: str) -> bool:
-    """Say whether a path, below the folder, goes through a link; to resolve it costs much more."""
-    while path:
-        if os.path.islink(os.path.join(folder, path)):
-            return True
-        path = os.path.dirname(path)
-    return False
+    def problem(self, path: str) -> str:
+        """Say what is wrong with a manifest's PATH, or nothing."""
+        if not is_plain(path):
+            return "must be a relative path with / that stays inside the catalog's folder"
+        full = os.path.join(self.folder, path)
+        if not os.path.isfile(full):
+            return "is not there" if not os.path.lexists(full) else "is not a file"
+        if self._has_link(path):
+            home = os.path.realpath(self.folder)
+            if os.path.commonpath([home, os.path.realpath(full)]) != home:
+                return "leads out of the catalog's folder through a symbolic link"
+        return ""
+
+    def _has_link(self, path: str) -> bool:
+        """Say whether a path goes through a link below the folder; to resolve it costs more."""
+        passed = []
+        while path not in self._straight:
+            if os.path.islink(os.path.join(self.folder, path)):
+                return True
+            passed.append(path)
+            path = os.path.dirname(path)
+        self._straight.update(passed)
+        return False
 
 
 def is_plain(path: str) -> bool:
     """Tell whether PATH is relative, normalised and without a backslash."""
-    parts = path.split("/")
-    return not ({"", ".", ".."} & {*parts}) and not any(c in path for c in "\\\0\n")
+    odd = "\\" in path or "\0" in path or "\n" in path
+    return not odd and _NO_NAMES.isdisjoint(path.split("/"))

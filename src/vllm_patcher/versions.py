@@ -291,6 +291,7 @@ def _clauses(text: str) -> tuple[_Clause, ...] | None:
     return tuple(clauses)
 
 
+@lru_cache(maxsize=256)
 def _span(text: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return where a specifier that is all ``>=`` and ``<`` begins, and where it ends."""
     clauses = _clauses(text)
