@@ -583,7 +583,7 @@ class TestHelp:
     )
     def test_the_options_are_those_of_the_design(self, verb: str, expected: str) -> None:
         common = "--python --site-packages --assume-version --catalog --no-builtin"
-        show = "--format --json --color --quiet --verbose"
+        show = "--format --json --color --quiet --verbose --help"
         known = {name for option in command_of(verb).params for name in option.opts}
         assert {name for name in known if name.startswith("--")} == set(
             f"{expected} {common} {show}".split()
