@@ -39,8 +39,9 @@ MEDDLING = (
     "PYTHONPATH",
     "SOURCE_DATE_EPOCH",
     "VIRTUAL_ENV",
-    "VLLM_PATCH_CATALOG",
 )
+OWN = "VLLM_PATCH_"
+"""So the names of what the program itself obeys begin."""
 
 
 class Failed(Exception):
@@ -66,7 +67,11 @@ class Place:
 
     def environ(self) -> dict[str, str]:
         """Return this process's environment with the place's programs first."""
-        environ = {key: value for key, value in os.environ.items() if key not in MEDDLING}
+        environ = {
+            key: value
+            for key, value in os.environ.items()
+            if key not in MEDDLING and not key.startswith(OWN)
+        }
         path = os.environ.get("PATH", os.defpath)
         return environ | {
             "PATH": self.bin + os.pathsep + path,

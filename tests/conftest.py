@@ -42,18 +42,14 @@ _MEDDLING = (
     "PYTHONPYCACHEPREFIX",
     "SOURCE_DATE_EPOCH",
     "VIRTUAL_ENV",
-    "VLLM_PATCH_CATALOG",
-    "VLLM_PATCH_CONFIG",
-    "VLLM_PATCH_EXACT",
-    "VLLM_PATCH_PATCHES",
-    "VLLM_PATCH_STRICT",
 )
 
 
 def pytest_configure() -> None:
     """Take out of the environment what a developer's shell may have put there."""
-    for name in _MEDDLING:
-        os.environ.pop(name, None)
+    for name in [*os.environ]:
+        if name in _MEDDLING or name.startswith("VLLM_PATCH_"):
+            del os.environ[name]
     # The same examples each time: what is green here is green in CI. New ones are for those
     # who look for faults.
     settings.register_profile("suite", derandomize=not os.environ.get(EXPLORE), deadline=None)

@@ -288,6 +288,15 @@ def test_by_time_with_a_time_that_was_put_back(package: Path) -> None:
     assert hiding(package) == []
 
 
+def test_bytecode_made_without_columns_is_no_other_code(package: Path) -> None:
+    source = package / "v1" / "stats.py"
+    source.write_bytes(b"def f():\n    return [g(x) for x in y]\n")
+    command = [sys.executable, "-X", "no_debug_ranges", "-m", "compileall", "-q", str(source)]
+    subprocess.run(command, check=True)
+    copied(package)
+    assert hiding(package) == []
+
+
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_copy_of_source_and_bytecode_hides_nothing(package: Path, level: int) -> None:
     source = package / "v1" / "stats.py"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import sys
-from typing import TYPE_CHECKING
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,9 +44,9 @@ def test_another_python_says_the_same_in_one_run(monkeypatch: pytest.MonkeyPatch
     runs: list[object] = []
     run = process.run
 
-    def counted(command: list[str], *, data: bytes, seconds: float, meanwhile: None) -> object:
+    def counted(command: list[str], **more: Any) -> object:
         runs.append(command)
-        return run(command, data=data, seconds=seconds, meanwhile=meanwhile)
+        return run(command, **more)
 
     monkeypatch.setattr(process, "run", counted)
     check(compiling.objections_of(sys.executable, [source for source, _, _ in SOURCES]))
@@ -68,6 +71,35 @@ def test_a_source_that_another_python_can_not_bear_speaks_for_itself_only(tmp_pa
     python.chmod(stat.S_IRWXU)
     answers = compiling.objections_of(str(python), [b"x = (", b"# poison", b"y = 1"])
     assert [answer is None for answer in answers] == [False, True, True]
+
+
+def test_a_child_forked_while_another_thread_compiles_can_compile() -> None:
+    begun, done = threading.Event(), threading.Event()
+    much = b"x = [" + b"1, " * 20_000 + b"]\n"
+
+    def compile_on() -> None:
+        while not done.is_set():
+            compiling.objections([much])
+            begun.set()
+
+    other = threading.Thread(target=compile_on)
+    other.start()
+    try:
+        begun.wait()
+        for _ in range(5):
+            filters = list(warnings.filters)
+            with warnings.catch_warnings():
+                # That the parent has threads is what is tried here.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
+            if child == 0:
+                signal.alarm(20)  # a child that waits for ever is killed
+                broken = compiling.objections([b"x = ("])[0] is not None
+                os._exit(0 if broken and list(warnings.filters) == filters else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        done.set()
+        other.join()
 
 
 @pytest.fixture

@@ -68,6 +68,22 @@ def test_what_the_command_line_wants_counts(here: Scene) -> None:
     assert "says" not in here.run("verify", "--kind", "crash", "--no-builtin").err
 
 
+def test_what_the_command_line_wants_counts_more_than_the_environment(
+    here: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_PATCH_PATCHES", "one")
+    ran = here.run("verify", "two", "--no-builtin", "--catalog", "own", "--json")
+    assert ids(ran) == {"two": "not-applied"}
+    assert "VLLM_PATCH_PATCHES" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize("text", [b"this is no toml", b"\xff"])
+def test_what_is_no_toml_is_a_wrong_configuration(here: Scene, text: bytes) -> None:
+    (here.root / config.FILE).write_bytes(text)
+    ran = here.run("verify", "--json")
+    assert (ran.code, ran.json["errors"][0]["code"]) == (3, "invalid-config")
+
+
 def test_a_diff_is_found_beside_the_file(here: Scene) -> None:
     (here.root / "fixes").mkdir()
     here.diff_file("fixes/mine.patch", ONE)

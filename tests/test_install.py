@@ -246,6 +246,11 @@ def test_site_packages_knows_its_interpreter_by_the_usual_layout(
     assert in_site(site, python=sys.executable).python == sys.executable
     make_install(own_path, files=FILES)
     assert in_site(own_path).python == sys.executable
+    # As Debian has it: PREFIX/lib/python3/dist-packages, and no `python` in PREFIX/bin.
+    debian = tmp_path / "env" / "lib" / "python3" / "dist-packages"
+    make_install(debian, files=FILES)
+    (tmp_path / "env" / "bin" / "python").unlink()
+    assert in_site(debian).python == str(tmp_path / "env" / "bin" / "python3")
 
 
 def test_python_decides_alone(tmp_path: Path, own_path: Path) -> None:
@@ -424,6 +429,20 @@ def test_other_copies_are_named(
     )
 
 
+def test_the_current_folder_may_be_gone(
+    tmp_path: Path, own_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_install(own_path, files=FILES)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        assert found().others == ()
+    finally:
+        os.chdir(tmp_path)
+
+
 # What can't be patched
 
 
@@ -472,6 +491,9 @@ def test_site_packages_without_vllm(tmp_path: Path) -> None:
     package = make_install(tmp_path / "site", files=FILES)
     error = refused(site_packages=str(package))
     assert error.hint == f"vllm-patch apply --site-packages {tmp_path / 'site'}"
+    package = make_install(tmp_path / "my site", files=FILES)
+    error = refused(site_packages=str(package))
+    assert error.hint == f"vllm-patch apply --site-packages '{tmp_path / 'my site'}'"
     error = refused(site_packages=str(tmp_path / "none"))
     assert error.facts == (f"{tmp_path}/none: No such file or directory",)
     error = refused(site_packages=str(tmp_path / "own"))

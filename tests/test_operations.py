@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import py_compile
+import shlex
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,18 @@ import pytest
 
 import difftools
 from fakes import make_install
-from scenes import FILES, STATS, STATS_TEXT, changed, diff, entry, make_scene, patch, write_catalog
+from scenes import (
+    FILES,
+    STATS,
+    STATS_TEXT,
+    changed,
+    diff,
+    entry,
+    make_scene,
+    patch,
+    run,
+    write_catalog,
+)
 from vllm_patcher import locking, operations, results, transaction
 from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
 from vllm_patcher.request import AdHoc, Request
@@ -491,6 +503,21 @@ class TestRevert:
         assert refused(caught) == [("conflict", "one", "top requires it")]
         assert caught.value.hint == "vllm-patch revert --with-dependents one"
         operations.revert(request(scene, "one"), with_dependents=True)
+        assert scene.everything() == before
+
+    @pytest.mark.parametrize("name", ["it's", "my fix"])
+    def test_an_odd_name_can_be_pasted(self, tmp_path: Path, name: str) -> None:
+        top = entry("top", patch(a15="50"), requires=["one"])
+        folder = write_catalog(tmp_path / "catalog", ONE, top)
+        scene = make_scene(tmp_path)
+        before = scene.everything()
+        fix = scene.diff_file(f"{name}.patch", patch(b10="7"))
+        options = ("--no-builtin", "--catalog", folder)
+        assert scene.run("apply", "one", "top", fix, *options).code == 0
+        blocked = scene.run("revert", "one", name, *options)
+        assert (blocked.code, "Traceback" in blocked.err) == (3, False)
+        hint = blocked.err.rpartition("hint: ")[2]
+        assert run(*shlex.split(hint)[1:]).code == 0
         assert scene.everything() == before
 
     def test_what_nobody_can_prove_stays(self, scene: Scene) -> None:

@@ -304,6 +304,12 @@ def test_nothing_in_the_library_exits_or_prints() -> None:
     assert not wrong
 
 
+def test_words_of_a_hint_are_quoted_where_they_are_not_known() -> None:
+    joined = re.compile(r"""f["']vllm-patch [^"']*\{(?!seen(\[0\])?\.option\})""")
+    for path in sorted(SRC.rglob("*.py")):
+        assert not joined.search(path.read_text(encoding="utf-8")), path
+
+
 def test_runtime_dependencies_are_these_four() -> None:
     requirements = [Requirement(text) for text in PYPROJECT["project"]["dependencies"]]
     assert [one.name for one in requirements] == ["click", "unidiff", "packaging", "tomli"]

@@ -463,6 +463,14 @@ class TestTheLock:
         monkeypatch.setattr("vllm_patcher.releases.index._FRESH", 0)
         assert faults(proven) == [f"{proven}/lock.json is not what the released wheels say"]
 
+    def test_each_old_one_is_told(self, proven: Path, tmp_path: Path) -> None:
+        second = write_catalog(tmp_path / "second", {**fix(), "id": "other"})
+        folders = [proven, second]
+        for folder in folders:
+            (folder / "lock.json").write_text('{"schema": 1, "patches": {}}')
+        old = "lock.json is not what the released wheels say"
+        assert faults(*folders) == [f"{folder}/{old}" for folder in folders]
+
     def test_a_damaged_one(self, proven: Path) -> None:
         (proven / "lock.json").write_bytes(b"{")
         ran = check(proven)

@@ -23,6 +23,30 @@ def test_a_file_is_made_with_its_folders_and_replaced(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["b"]
 
 
+def test_what_a_link_leads_to_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    path = tmp_path / "real" / "lock.json"
+    path.write_bytes(b"one")
+    path.chmod(0o664)
+    link = tmp_path / "lock.json"
+    link.symlink_to(path)
+    replace_file(str(link), b"two")
+    assert (link.is_symlink(), path.read_bytes()) == (True, b"two")
+    assert path.stat().st_mode & 0o777 == 0o664
+
+
+def test_who_interrupts_a_write_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        replace_file(str(tmp_path / "lock.json"), b"new")
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_lock_that_cannot_be_replaced_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from scenes import FILES, Scene, changed, diff, entry, make_scene, patch, write_
 from vllm_patcher import operations
 from vllm_patcher.errors import (
     InvalidCatalog,
+    InvalidConfig,
     InvalidPatch,
     InvalidReceipt,
     InvalidRecord,
@@ -221,6 +222,23 @@ def test_the_version_decides_what_decides(tmp_path: Path, version: str, by: str,
     write_catalog(tmp_path / "catalog", ONE)
     here = look(make_scene(tmp_path, version=version))
     assert (here.asked["one"].by, here.asked["one"].gate) == (by, gate)
+
+
+def test_a_pin_leaves_only_the_text_that_is_pinned(tmp_path: Path) -> None:
+    variants = [(">=0.8.0,<0.11.0", patch(a05="50")), (">=0.11.0,<0.11.1", patch(a05="51"))]
+    write_catalog(tmp_path / "catalog", entry("one", patch(a05="1"), variants=variants))
+    scene = make_scene(tmp_path, version="0.11.0rc1")
+    assert len(look(scene).asked["one"].candidates) == 2
+    pin = hashlib.sha256(variants[1][1]).hexdigest()
+    (text,) = look(scene, revisions={"one": pin}).asked["one"].candidates
+    assert text.text == variants[1][1]
+
+
+@pytest.mark.parametrize("part", [slice(0, 0), slice(0, 63), slice(1, None)])
+def test_a_part_of_a_digest_pins_nothing(scene: Scene, part: slice) -> None:
+    pin = hashlib.sha256(look(scene).asked["one"].candidates[0].text).hexdigest()
+    with pytest.raises(InvalidConfig, match="a pinned patch is another one"):
+        look(scene, revisions={"one": pin[part]})
 
 
 def test_a_version_can_be_assumed(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_equal_values_of_one_class_are_equal_and_hash_alike() -> None:
 
 @pytest.mark.parametrize(
     ("given", "named", "said"),
-    [((), {}, "x"), ((1,), {"z": 3}, "z"), ((1, 2, 3), {}, "Point")],
+    [((), {}, "x"), ((1,), {"z": 3}, "z"), ((1, 2, 3), {}, "Point"), ((1,), {"x": 2}, "too many")],
 )
 def test_too_few_and_too_many_fields(
     given: tuple[int, ...], named: dict[str, int], said: str

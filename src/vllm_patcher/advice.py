@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import versions
+from .errors import pasted
 from .explain import BESIDE, LINE_ENDING, NO_CONTEXT, NOT_COMPILING
 from .judge import FOREIGN
 from .states import BLOCKED, UNSUPPORTED
@@ -56,4 +57,4 @@ def advice(
         return OTHER_HAND
     if adhoc:
         return f"make the diff anew from the files of this vLLM ({version or 'no version'})"
-    return f"vllm-patch show {name}"
+    return pasted("vllm-patch", "show", name)

@@ -9,9 +9,14 @@ Paths are relative to the package, with `/`.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .compiling import code_of
+
+if TYPE_CHECKING:
+    from types import CodeType
 
 _HEADER = 16  # magic, flags, then either mtime and size or the hash of the source
 _HASH_BASED = 0b01
@@ -146,11 +151,18 @@ def _gives_other_code(pyc: str, source: str) -> bool:
             fresh = code_of(file.read(), name=source, optimize=optimize)
         with open(pyc, "rb") as file:
             # Read, never run. Where the code lay when it was compiled makes it no other code.
-            return bool(marshal.loads(file.read()[_HEADER:]) != fresh)  # noqa: S302
+            there = marshal.loads(file.read()[_HEADER:])  # noqa: S302
+        return bool(_without_places(there) != _without_places(fresh))
     except (OSError, RecursionError, MemoryError):
         return False
-    except (SyntaxError, ValueError, EOFError, TypeError):
+    except (SyntaxError, ValueError, EOFError, TypeError, AttributeError):
         return True  # nothing that this source could have given
+
+
+def _without_places(code: CodeType) -> CodeType:
+    """Leave out which columns code came from: -X no_debug_ranges makes it without them."""
+    inner = (_without_places(one) if isinstance(one, type(code)) else one for one in code.co_consts)
+    return code.replace(co_consts=tuple(inner), co_linetable=b"")
 
 
 def _is_older(pyc: str, status: os.stat_result) -> bool:
@@ -180,8 +192,9 @@ def _header(pyc: str) -> bytes:
 
 
 def _beginning(listed: list[str], stem: str) -> list[str]:
-    stem += "."
-    return [name for name in listed if name.startswith(stem)]
+    """Choose the names of one stem from those of a folder, which are in order."""
+    # A slash comes next to a full stop, and is in no name.
+    return listed[bisect_left(listed, f"{stem}.") : bisect_left(listed, f"{stem}/")]
 
 
 def _extensions(listed: list[str], stem: str) -> list[str]:

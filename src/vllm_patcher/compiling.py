@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 _MUCH = 4_000_000
 _TIMEOUT = 60.0  # seconds
 _FILTERS = allocate_lock()
+# A fork waits for what is being compiled: its child would have a lock that nobody lets go, and
+# filters that nobody puts back.
+os.register_at_fork(
+    before=_FILTERS.acquire,
+    after_in_parent=_FILTERS.release,
+    after_in_child=_FILTERS.release,
+)
 
 # Runs in CPython 3.8 and later: a JSON list of sizes, then the sources; and back, for each,
 # nothing or a line and what is wrong there.

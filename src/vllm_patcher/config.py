@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
-from .errors import InvalidConfig
+from .errors import InvalidCatalog, InvalidConfig
 from .manifest import read_toml
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ FILE = "vllm-patch.toml"
 PROJECT = "pyproject.toml"
 TABLE = "vllm-patch"
 VARIABLE = "VLLM_PATCH_CONFIG"
+PATCHES = "VLLM_PATCH_PATCHES"
 
 _SHA256_DIGITS = 64
 _YES = frozenset({"1", "true", "yes", "on"})
@@ -49,9 +50,9 @@ def read(folder: str, environ: Mapping[str, str]) -> Config:
     ``folder`` is absolute, "" for none. Raises InvalidConfig.
     """
     config = _from_file(folder, environ)
-    named = environ.get("VLLM_PATCH_PATCHES", "").split()
+    named = environ.get(PATCHES, "").split()
     if named:
-        where = config.where or "VLLM_PATCH_PATCHES"
+        where = config.where or PATCHES
         config = config.replaced(patches=tuple(named), where=where)
     for key in ("strict", "exact"):
         value = environ.get(f"VLLM_PATCH_{key.upper()}", "")
@@ -86,7 +87,10 @@ def _may_hold_a_table(path: str) -> bool:
 
 
 def _read(path: str, is_project: bool) -> Config:  # noqa: FBT001 - private, and called by place
-    document = read_toml(path)
+    try:
+        document = read_toml(path)
+    except InvalidCatalog as error:
+        raise InvalidConfig(error.what, facts=error.facts) from error
     if is_project:
         tool = document.get("tool", {})
         table = tool.get(TABLE) if isinstance(tool, dict) else None

@@ -14,6 +14,13 @@ from typing import ClassVar
 AS_A_READER = "run vllm-patch as a user who may read the install"
 
 
+def pasted(*words: str) -> str:
+    """Write the words of a command as a hint that a shell reads as these words."""
+    from shlex import join
+
+    return join(words)
+
+
 class VllmPatchError(Exception):
     """The root of all refusals.
 

@@ -127,7 +127,8 @@ def _others(seen: Seen) -> list[str]:
             lines.append(
                 f"{described(Seen(package=package, found_by='', python=None))}: not imported"
             )
-    here = os.path.abspath("vllm")
-    if os.path.isfile(os.path.join(here, "__init__.py")) and key(here) not in known:
+    # Asked first, since there may be no current folder any more.
+    if os.path.isfile(os.path.join("vllm", "__init__.py")) and key("vllm") not in known:
+        here = os.path.abspath("vllm")
         lines.append(f"{here}: in the current folder, so only `python -m` and `-c` import it")
     return lines

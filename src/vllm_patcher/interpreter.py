@@ -129,7 +129,7 @@ def locate(python: str, *, environ: Mapping[str, str] = os.environ) -> str:
     if there is nothing that can be run.
     """
     if os.path.isdir(python):
-        choices = [os.path.join(python, "bin", name) for name in ("python", "python3")]
+        choices = of_folder(python)
     elif os.sep in python:
         choices = [python]
     else:
@@ -142,6 +142,11 @@ def locate(python: str, *, environ: Mapping[str, str] = os.environ) -> str:
     meant = [python] if os.sep in python or os.path.isdir(python) else choices
     kind = NoVllm if all(map(is_absent, meant)) else NotInstalled
     raise kind(message, facts=looked, hint=_HINT)
+
+
+def of_folder(folder: str) -> list[str]:
+    """Give what the interpreter of an environment's folder may be called; none need be there."""
+    return [os.path.join(folder, "bin", name) for name in ("python", "python3")]
 
 
 def on_path(name: str, *, environ: Mapping[str, str]) -> list[str]:

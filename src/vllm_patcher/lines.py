@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Text:
         self.lines = lines
         # With a newline before it, a run is found only where a line begins.
         self._data = b"\n" + b"".join(lines)
+        self._starts = [0, *accumulate(map(len, lines))]
 
     def find(self, run: Sequence[bytes], low: int) -> Iterator[int]:
         """Give all places of a run at or behind ``low``, in order.
@@ -38,12 +40,9 @@ class Text:
         The run is not empty, and each of its lines ends in a newline.
         """
         wanted = b"\n" + b"".join(run)
-        line, start = low, sum(map(len, self.lines[:low]))
-        found = self._data.find(wanted, start)
+        found = self._data.find(wanted, self._starts[low])
         while found >= 0:
-            line += self._data.count(b"\n", start, found)
-            yield line
-            start = found
+            yield bisect_left(self._starts, found)
             found = self._data.find(wanted, found + len(run[0]))
 
 

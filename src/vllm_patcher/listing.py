@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vllm_patcher.values import Value
 
 from . import catalog, versions
-from .errors import UnsupportedVersion
+from .errors import UnsupportedVersion, pasted
 
 if TYPE_CHECKING:
     from .catalog import Patch
@@ -136,7 +136,7 @@ def entry(patch: Patch, release: str | None) -> Entry:
         raise UnsupportedVersion(
             f"{patch.id} has no diff for vLLM {release}",
             facts=[f"it has one for {variant.vllm}" for variant in patch.variants],
-            hint=f"vllm-patch show {patch.id}",
+            hint=pasted("vllm-patch", "show", patch.id),
         )
     diffs = tuple((variant.vllm, patch.diff_bytes(variant)) for variant in variants)
     return Entry(patch=patch, diffs=diffs)

@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from vllm_patcher.errors import WriteFailed
+from vllm_patcher.errors import WriteFailed, pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +68,7 @@ def _wait_for_lock(
             if time.monotonic() > end:
                 raise WriteFailed(
                     f"another vllm-patch has been working on {folder} for {seconds:.0f} s",
-                    hint=f"fuser -v {folder}",
+                    hint=pasted("fuser", "-v", folder),
                 ) from None
             time.sleep(_POLL_SECONDS)
         except OSError as error:

@@ -97,7 +97,7 @@ def read_file(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise InvalidCatalog(
-            "a file of a catalog can't be read", facts=[f"{path}: {error.strerror or error}"]
+            "a file can't be read", facts=[f"{path}: {error.strerror or error}"]
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Run another program to its end.
 
-Always true here: it runs in a session of its own, and however it ends, nothing that it started is
-left running.
+Always true here: it runs in a session of its own, and however it ends, nothing of that session's
+process group is left running.
 """
 
 from __future__ import annotations

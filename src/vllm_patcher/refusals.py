@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from . import bytecode, versions
 from .advice import MORE_CONTEXT, OTHER_HAND, advice
 from .checks import NOT_TAKEN_APART
-from .errors import Conflict, NotInstalled, UnsafePath, UnsupportedVersion, VllmPatchError
+from .errors import Conflict, NotInstalled, UnsafePath, UnsupportedVersion, VllmPatchError, pasted
 from .results import Refused, counted, report_on
 from .states import BLOCKED, CONFLICT, NOT_NEEDED, PRESENT, UNSUPPORTED
 
@@ -41,7 +41,7 @@ def refuse_to_revert(here: Survey, plan: Plan) -> None:
     """Raise Refused if anything stands against a plan to revert."""
     hints = {
         CONFLICT: OTHER_HAND,
-        BLOCKED: f"vllm-patch revert --with-dependents {' '.join(here.named)}",
+        BLOCKED: pasted("vllm-patch", "revert", "--with-dependents", *here.named),
         PRESENT: "reinstall this vLLM to have the files as they were released",
     }
     errors = [
@@ -64,7 +64,7 @@ def _hint_to_apply(here: Survey, plan: Plan, finding: Finding) -> str:
     against = here.asked[finding.id].conflicts
     in_its_way = [patch.id for patch in plan.found.patches if patch.id in against]
     if in_its_way:
-        return f"vllm-patch revert {' '.join(in_its_way)}"
+        return pasted("vllm-patch", "revert", *in_its_way)
     paths = finding.patch.paths if finding.patch is not None else ()
     return advice(
         finding.id,

@@ -6,20 +6,27 @@ Always true here: nobody reads half of it, and a write that failed leaves nothin
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from contextlib import suppress
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Replace a file, or make it with its folders. Raises OSError."""
+    """Replace a file, or make it with its folders. Raises OSError.
+
+    What is behind a link is replaced, not the link, and keeps its mode.
+    """
+    path = os.path.realpath(path)
     # Others may write the same; each has a name of its own until it is whole.
     part = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
     try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(part, "wb") as file:
             file.write(data)
+        with suppress(FileNotFoundError):
+            os.chmod(part, stat.S_IMODE(os.stat(path).st_mode))
         os.replace(part, path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             os.unlink(part)
         raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
-from .errors import InvalidPatch, UnknownPatch
+from .errors import InvalidPatch, UnknownPatch, pasted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,13 +88,6 @@ def read_diff(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise InvalidPatch(f"{path} can't be read: {error.strerror}") from error
-
-
-def pasted(*words: str) -> str:
-    """Write words as a command that can be pasted."""
-    from shlex import join
-
-    return join(words)
 
 
 def _similar(name: str, ids: Sequence[str]) -> list[str]:

@@ -15,9 +15,8 @@ from vllm_patcher.values import Value
 
 from . import bytecode, versions
 from .advice import advice
-from .errors import UnsupportedVersion, VllmPatchError
+from .errors import UnsupportedVersion, VllmPatchError, pasted
 from .probes import ABSENT, SHOWN, Probe
-from .request import pasted
 from .states import (
     BLOCKED,
     CONFLICT,

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from vllm_patcher import distribution, interpreter
-from vllm_patcher.errors import InvalidRecord, NotInstalled, NoVllm
+from vllm_patcher.errors import InvalidRecord, NotInstalled, NoVllm, pasted
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -94,9 +94,10 @@ class Search:
         self.looked += traces or [remains.lack(site)]
         self._remains |= bool(traces) or remains.are_in(site)
         if os.path.basename(site) == "vllm" and os.path.isfile(os.path.join(site, "__init__.py")):
-            hint = f"vllm-patch apply --site-packages {os.path.dirname(site)}"
+            hint = pasted("vllm-patch", "apply", "--site-packages", os.path.dirname(site))
         elif traces:
-            hint = f"vllm-patch apply --allow-editable --python {runs or 'EXECUTABLE'}"
+            which = ("--python", runs or "EXECUTABLE")
+            hint = pasted("vllm-patch", "apply", "--allow-editable", *which)
         else:
             hint = None
         raise self._nothing(f"there is no vllm in {site}", hint=hint)
@@ -238,8 +239,8 @@ def _runs(site: str) -> str | None:
     if key(site) in {key(entry) for entry in own.path}:
         return own.executable or None
     # PREFIX/lib/pythonX.Y/site-packages
-    guess = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(site))), "bin", "python")
-    return guess if interpreter.is_executable(guess) else None
+    prefix = os.path.dirname(os.path.dirname(os.path.dirname(site)))
+    return next(filter(interpreter.is_executable, interpreter.of_folder(prefix)), None)
 
 
 def _same_python(one: str, other: str) -> bool:

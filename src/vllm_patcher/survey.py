@@ -25,10 +25,11 @@ from .errors import (
     UnsafePath,
     UnsupportedVersion,
     VllmPatchError,
+    pasted,
 )
 from .plan import Situation, situation
 from .record import Record
-from .request import AdHoc, from_file, pasted
+from .request import AdHoc, from_file
 from .states import Asked
 from .texts import Texts
 from .tree.reading import ReadTree
@@ -128,7 +129,7 @@ class _Reader:
         listed = [self.texts.of_entry(entry) for entry in entries]
         asked = {patch.id: self.texts.ask(patch) for patch in catalogs.order(self.catalog.patches)}
         of_catalog = tuple(asked)
-        self._check_revisions(asked)
+        self._pin(asked)
         named = self._names(asked, listed)
         self._check_twins()
         series = tuple(dict.fromkeys([*of_catalog, *(entry.id for entry in entries), *named]))
@@ -204,16 +205,20 @@ class _Reader:
         recorded = _record_path(self.install, path)
         return self.record is not None and self.record.digest(recorded) is not None
 
-    def _check_revisions(self, asked: dict[str, Asked]) -> None:
-        """See that pinned patches are those that were pinned."""
-        wrong = [
-            f"{name}: sha256 {found}, and {pinned} is pinned"
-            for name, pinned in self.request.revisions.items()
-            if name in asked
-            for found in [_digests(asked[name])]
-            if found and pinned not in found
-        ]
-        wrong += [f"{name}: in no catalog" for name in self.request.revisions if name not in asked]
+    def _pin(self, asked: dict[str, Asked]) -> None:
+        """Leave of the texts of pinned patches those that were pinned."""
+        wrong: list[str] = []
+        for name, pinned in self.request.revisions.items():
+            if name not in asked:
+                wrong.append(f"{name}: in no catalog")
+                continue
+            digests = [hashlib.sha256(one.text).hexdigest() for one in asked[name].candidates]
+            if digests and pinned not in digests:
+                wrong.append(f"{name}: sha256 {', '.join(digests)}, and {pinned} is pinned")
+            pairs = zip(asked[name].candidates, digests, strict=True)
+            asked[name] = asked[name].replaced(
+                candidates=tuple(one for one, digest in pairs if digest == pinned)
+            )
         if wrong:
             raise InvalidConfig(
                 "a pinned patch is another one",
@@ -269,7 +274,7 @@ class _Reader:
             texts += [patch.diff_bytes(variant) for variant in patch.variants]
         if (item.id in self.by_id or texts) and item.text not in texts:
             facts = ["a diff's id is the stem of its file name, unless --id says otherwise"]
-            hint = f"add --id {item.id}-2"
+            hint = f"add {pasted('--id', f'{item.id}-2')}"
             if item.id not in self.by_id:
                 # Never replaced unasked: two fixes that bear one name are both wanted.
                 facts.append(f"if it is another fix, {hint}; if it replaces the one that is in:")
@@ -287,10 +292,6 @@ class _Reader:
                 raise UnsafePath(
                     "two paths differ only in upper and lower case", facts=[twin, path]
                 )
-
-
-def _digests(asked: Asked) -> str:
-    return ", ".join(hashlib.sha256(known.text).hexdigest() for known in asked.candidates)
 
 
 def _lines(error: VllmPatchError) -> list[str]:

@@ -37,11 +37,13 @@ class Value:
 
     def __init__(self, *first: Any, **fields: Any) -> None:
         """Take the fields, in order or by name. Raises TypeError for too many or too few."""
+        given = len(first) + len(fields)
         fields.update(zip(self._fields, first, strict=False))
         keys = fields.keys()
-        if not self._required <= keys <= self._known or len(first) > len(self._fields):
+        if not self._required <= keys <= self._known or len(fields) < given:
             wrong = (self._required - keys) | (keys - self._known)
-            raise TypeError(f"{type(self).__name__}: {', '.join(sorted(wrong))}")
+            what = ", ".join(sorted(wrong)) or "too many values"
+            raise TypeError(f"{type(self).__name__}: {what}")
         self.__dict__.update(fields)
 
     def replaced(self, **fields: Any) -> Self:

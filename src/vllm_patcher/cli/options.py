@@ -270,11 +270,12 @@ class Common(Value):
         if chosen or not self.obey:
             # The file says nothing then; how strict to be is still said by the environment.
             environ.pop(config.VARIABLE, None)
+            if chosen:
+                environ.pop(config.PATCHES, None)
         else:
             with suppress(OSError):  # it is gone
                 folder = os.getcwd()
-        found = config.read(folder, environ)
-        return found.replaced(patches=()) if chosen else found
+        return config.read(folder, environ)
 
 
 def _items(patches: tuple[str, ...], name: str | None) -> tuple[str | AdHoc, ...]:

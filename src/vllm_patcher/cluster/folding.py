@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vllm_patcher.errors import VllmPatchError
+from vllm_patcher.errors import VllmPatchError, pasted
 from vllm_patcher.report import as_it_is
 from vllm_patcher.values import Value
 
@@ -158,7 +158,7 @@ def _half_done(
     changed = _changed(written)
     # Without names it would be about all patches; a diff of no catalog has none to be had by.
     if again and changed and (verb == "apply" or not any(p["adhoc"] for p in changed.values())):
-        back = hint(" ".join(["vllm-patch", _BACK[verb], *changed]))
+        back = hint(pasted("vllm-patch", _BACK[verb], *changed))
         facts.append(f"to take that back, on all nodes and where it was so before: {back}")
     yield HalfDone(f"{', and '.join(parts)}", facts=facts)
 

@@ -107,8 +107,7 @@ def _prove(
 ) -> int:
     """Prove the catalogs that are named, or else the built-in one."""
     from vllm_patcher import fitting, lockfile, proof
-    from vllm_patcher.errors import InvalidCatalog
-    from vllm_patcher.request import pasted
+    from vllm_patcher.errors import InvalidCatalog, pasted
 
     output = call.options.output()
     # A password is not repeated.
@@ -119,14 +118,15 @@ def _prove(
     proofs = proof.prove(chosen, catalog=catalog, index=index, progress=_progress(output))
     _print_notes(output, index)
     faults = [fault for one in proofs for fault in one.faults]
-    hint = None if faults else pasted("vllm-patch", "fit", "--lock", *asked)
+    proven = not faults
+    hint = pasted("vllm-patch", "fit", "--lock", *asked) if proven else None
     for folder in folders:
         own = {patch.id for patch in chosen if patch.folder == folder}
         text = lockfile.text({one.id: one.changes for one in proofs if one.id in own})
-        if write and not faults:
+        if write and proven:
             if lockfile.write(folder, text):
                 output.note(f"{lockfile.path(folder)} is written")
-        elif not faults and lockfile.read(folder) not in (text, None):
+        elif proven and lockfile.read(folder) not in (text, None):
             faults.append(f"{lockfile.path(folder)} is not what the released wheels say")
     if output.json:
         output.document(fitting.proof_document(proofs, faults))
