@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher import diff, paths
 from vllm_patcher.known import Known
-from vllm_patcher.plan import plan_apply, plan_revert, situation
+from vllm_patcher.plan import plan_apply, plan_revert
+from vllm_patcher.situation import situation
 from vllm_patcher.states import BLOCKED, CONFLICT, Asked, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from vllm_patcher.identify import Pristine
-    from vllm_patcher.plan import Plan, Situation
+    from vllm_patcher.plan import Plan
+    from vllm_patcher.situation import Situation
+    from vllm_patcher.unit import Pristine
 
 Files = dict[str, bytes | None]
 

@@ -13,7 +13,7 @@ import pytest
 from vllm_patcher import catalog, diff, versions
 
 if TYPE_CHECKING:
-    from vllm_patcher.catalog import Patch
+    from vllm_patcher.manifest import Patch
 
 pytestmark = pytest.mark.builtin
 
@@ -106,8 +106,11 @@ def test_the_lock_is_complete(patch: Patch) -> None:
 
 def test_both_start_from_the_same_files() -> None:
     assert LOCK.before(CRASH.id, STATS) == LOCK.before(LEAK.id, STATS)
-    assert not LOCK.after(CRASH.id, STATS) & LOCK.after(LEAK.id, STATS)
-    assert not LOCK.before(CRASH.id, STATS) & LOCK.after(CRASH.id, STATS)
+    after = [
+        {files[STATS].after for files in LOCK.patches[patch.id].values()} for patch in (CRASH, LEAK)
+    ]
+    assert not after[0] & after[1]
+    assert not LOCK.before(CRASH.id, STATS) & after[0]
 
 
 def test_the_digests_of_0_11_0() -> None:

@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 import vllm_patcher
 from vllm_patcher import catalog
-from vllm_patcher.catalog import Catalog, Patch, Variant
 from vllm_patcher.errors import InvalidCatalog
+from vllm_patcher.manifest import Patch, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from vllm_patcher.catalog import Catalog
 
 pytestmark = pytest.mark.builtin
 
@@ -616,9 +618,9 @@ def test_digests_of_a_lock(tmp_path: Path) -> None:
     }
     lock = locked(tmp_path, {"schema": 1, "patches": {"mend": releases}})().lock
     assert lock.before("mend", "x.py") == {BEFORE, AFTER}
-    assert lock.after("mend", "x.py") == {BEFORE, AFTER}
-    assert lock.before("mend", "new.py") == lock.after("mend", "old.py") == set()
-    assert lock.after("mend", "new.py") == {AFTER}
+    assert lock.before("mend", "new.py") == set()
+    assert lock.patches["mend"]["0.8.0"]["new.py"] == (None, AFTER)
+    assert lock.patches["mend"]["0.8.1"]["old.py"] == (BEFORE, None)
     assert lock.before("mend", "old.py") == {BEFORE}
     assert lock.before("other", "x.py") == lock.before("mend", "y.py") == set()
 

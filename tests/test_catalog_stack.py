@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import WheelInstaller
+    from vllm_patcher.manifest import Patch
     from vllm_patcher.releases.index import Release
     from vllm_patcher.results import Report
 
@@ -45,7 +46,7 @@ def released(index: Index) -> dict[str, Release]:
     return {release.version: release for release in index.releases()}
 
 
-def meant(release: str) -> list[catalog.Patch]:
+def meant(release: str) -> list[Patch]:
     return [patch for patch in BUILTIN.patches if catalog.choose(patch, release)]
 
 

@@ -251,6 +251,9 @@ def test_site_packages_knows_its_interpreter_by_the_usual_layout(
     make_install(debian, files=FILES)
     (tmp_path / "env" / "bin" / "python").unlink()
     assert in_site(debian).python == str(tmp_path / "env" / "bin" / "python3")
+    elsewhere = tmp_path / "env" / "some" / "other" / "folder"
+    make_install(elsewhere, files=FILES)
+    assert in_site(elsewhere).python is None
 
 
 def test_python_decides_alone(tmp_path: Path, own_path: Path) -> None:

@@ -13,7 +13,7 @@ from vllm_patcher.errors import UnsupportedVersion
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_patcher.catalog import Patch
+    from vllm_patcher.manifest import Patch
 
 OLD, NEW = patch(a05="50"), patch(a05="55")
 

@@ -7,11 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from vllm_patcher import catalog, diff, hunks
 from vllm_patcher.hunks import Applied
+
+if TYPE_CHECKING:
+    from vllm_patcher.manifest import Patch
 
 DATA = Path(__file__).parent / "data" / "lora"
 FIRST = (DATA / "first.py").read_bytes()
@@ -21,7 +25,7 @@ CRASH, LEAK = catalog.load(catalog.builtin_folder()).patches[:2]
 ABSENT, PRESENT, CANT_TELL = 0, 1, 77
 
 
-def patched(data: bytes, *patches: catalog.Patch) -> bytes:
+def patched(data: bytes, *patches: Patch) -> bytes:
     for patch in patches:
         parsed = diff.parse(patch.diff_bytes(patch.variants[0]), name=patch.id)
         result = hunks.apply(data, parsed.files[0])
@@ -36,7 +40,7 @@ def replaced(data: bytes, old: bytes, new: bytes) -> bytes:
     return data.replace(old, new)
 
 
-def run(patch: catalog.Patch, *arguments: str) -> tuple[int, str]:
+def run(patch: Patch, *arguments: str) -> tuple[int, str]:
     """Run a probe as verify does; return its exit status and the one line that it prints."""
     assert patch.probe_path
     done = subprocess.run(
@@ -57,7 +61,7 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def probe(patch: catalog.Patch, package: Path, data: bytes) -> tuple[int, str]:
+def probe(patch: Patch, package: Path, data: bytes) -> tuple[int, str]:
     (package / "v1" / "metrics" / "stats.py").write_bytes(data)
     return run(patch, str(package))
 
@@ -192,7 +196,7 @@ def test_the_code_of_later_releases_is_run_too(package: Path) -> None:
     ],
 )
 def test_what_it_does_not_know_it_does_not_judge(
-    package: Path, patch: catalog.Patch, data: bytes, why: str
+    package: Path, patch: Patch, data: bytes, why: str
 ) -> None:
     status, line = probe(patch, package, data)
     assert status == CANT_TELL
@@ -201,7 +205,7 @@ def test_what_it_does_not_know_it_does_not_judge(
 
 
 @pytest.mark.parametrize("patch", [CRASH, LEAK], ids=lambda patch: patch.id)
-def test_without_a_file_or_a_folder(package: Path, patch: catalog.Patch) -> None:
+def test_without_a_file_or_a_folder(package: Path, patch: Patch) -> None:
     status, line = run(patch, str(package))
     assert status == CANT_TELL
     assert "can't be read: " in line
@@ -211,7 +215,7 @@ def test_without_a_file_or_a_folder(package: Path, patch: catalog.Patch) -> None
 
 @pytest.mark.parametrize("patch", [CRASH, LEAK], ids=lambda patch: patch.id)
 def test_a_probe_is_python_3_9_and_imports_the_standard_library_only(
-    patch: catalog.Patch,
+    patch: Patch,
 ) -> None:
     assert patch.probe_path
     tree = ast.parse(Path(patch.probe_path).read_bytes(), feature_version=(3, 9))

@@ -24,7 +24,8 @@ from engine import (
     text,
     words,
 )
-from vllm_patcher.plan import plan_revert, situation
+from vllm_patcher.plan import plan_revert
+from vllm_patcher.situation import situation
 from vllm_patcher.states import (
     APPLIED,
     BLOCKED,
@@ -39,7 +40,6 @@ from vllm_patcher.states import (
     UNSUPPORTED,
     UPSTREAM,
     Asked,
-    after,
 )
 
 if TYPE_CHECKING:
@@ -355,7 +355,7 @@ class TestNotNeededAndUnsupported:
         here = World(released=BASE, catalog=[AB], files={"a.py": put(BASE, AB)["a.py"]})
         here.asked["ab"] = Asked(id="ab", gate=UNSUPPORTED, why="the version says so")
         plan = here.plan("ab")
-        assert [after(finding).state for finding in plan.findings] == [PARTIAL]
+        assert [finding.once_applied().state for finding in plan.findings] == [PARTIAL]
         assert plan.edits == ()
 
 
@@ -364,7 +364,7 @@ class TestNotApplied:
         here = world()
         assert here.state("p") == NOT_APPLIED
         plan = here.plan("p")
-        assert [after(finding).state for finding in plan.findings] == [APPLIED]
+        assert [finding.once_applied().state for finding in plan.findings] == [APPLIED]
         assert plan.findings[0].offsets == {"a.py": (0,)}
 
     def test_the_receipt_alone_does_not_make_it_applied(self) -> None:

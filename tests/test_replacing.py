@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vllm_patcher import lockfile
+from vllm_patcher import catalog_lock
 from vllm_patcher.releases.cache import Cache
 from vllm_patcher.replacing import replace_file
 
@@ -50,16 +50,16 @@ def test_who_interrupts_a_write_leaves_nothing_behind(
 def test_a_lock_that_cannot_be_replaced_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lockfile.write(str(tmp_path), b"old")
+    catalog_lock.write(str(tmp_path), b"old")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        lockfile.write(str(tmp_path), b"new")
+        catalog_lock.write(str(tmp_path), b"new")
     assert os.listdir(tmp_path) == ["lock.json"]
-    assert lockfile.read(str(tmp_path)) == b"old"
+    assert catalog_lock.read(str(tmp_path)) == b"old"
 
 
 def test_a_cache_that_cannot_be_written_says_why_and_goes_on(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from scenes import entry, make_scene, patch, write_catalog
-from vllm_patcher import document, operations, report, results
+from vllm_patcher import document, operations, report, results, visible
 from vllm_patcher.errors import Conflict, InvalidPatch, VllmPatchError
 from vllm_patcher.probes import Probe
 from vllm_patcher.request import Request
@@ -237,7 +237,7 @@ def test_what_is_unsupported_is_a_warning_unless_it_fails(plain: Report) -> None
     ],
 )
 def test_what_can_not_be_seen_is_made_visible(line: bytes, shown: str) -> None:
-    assert report.visible(line) == shown
+    assert visible.line(line) == shown
 
 
 def test_an_error_is_what_facts_and_hint() -> None:

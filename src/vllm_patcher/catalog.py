@@ -7,39 +7,24 @@ lock holds digests of released files and is optional; a wrong one is an error al
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_patcher.values import Value
 
 from . import manifest, versions
+from .digests import is_sha256, sha256
 from .errors import InvalidCatalog
-from .manifest import Patch, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "Catalog",
-    "Change",
-    "Lock",
-    "Patch",
-    "Variant",
-    "builtin_folder",
-    "candidates",
-    "choose",
-    "load",
-    "load_all",
-    "order",
-]
+    from .manifest import Patch, Variant
 
 LOCK = "lock.json"
 SCHEMA = 1
 
 _SIDES = {"before", "after"}
-_HEX = "0123456789abcdef"
-_DIGITS = 64  # of a sha256 in hex
 
 
 class Change(NamedTuple):
@@ -59,14 +44,9 @@ class Lock(Value):
         changes = self._changes(patch, path)
         return frozenset(change.before for change in changes if change.before is not None)
 
-    def after(self, patch: str, path: str) -> frozenset[str]:
-        """Return the digests that PATH has there once PATCH and all that it requires are in."""
-        changes = self._changes(patch, path)
-        return frozenset(change.after for change in changes if change.after is not None)
-
     def is_released(self, path: str, data: bytes) -> bool:
         """Tell whether DATA is what some release holds at PATH, whatever patch is for it."""
-        digest = hashlib.sha256(data).hexdigest()
+        digest = sha256(data)
         return any(digest in self.before(patch, path) for patch in self.patches)
 
     def _changes(self, patch: str, path: str) -> list[Change]:
@@ -294,9 +274,7 @@ def _change(value: object, where: str, path: str) -> Change:
 
 
 def _digest(value: object, where: str) -> str | None:
-    if value is None or (
-        isinstance(value, str) and len(value) == _DIGITS and not value.strip(_HEX)
-    ):
+    if value is None or (isinstance(value, str) and is_sha256(value)):
         return value
     raise _wrong(f"{where}: must be 64 hex digits in lower case, or null")
 

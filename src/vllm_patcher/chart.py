@@ -15,7 +15,8 @@ from .catalog import choose
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from .catalog import Lock, Patch
+    from .catalog import Lock
+    from .manifest import Patch
 
 GETS = "x"
 OPT_IN = "o"

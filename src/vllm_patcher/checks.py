@@ -16,10 +16,11 @@ from .states import Reason
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from .identify import Found, Unit
+    from .identify import Found
     from .known import Known
     from .situation import Situation
     from .stack import Problem, Stack, Tree
+    from .unit import Unit
 
 #: The kind of the reason against a result in which a patch could not be found again.
 NOT_TAKEN_APART = "not-taken-apart"

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
+from .digests import is_sha256
 from .errors import InvalidCatalog, InvalidConfig
 from .manifest import read_toml
+from .request import DIFF_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +25,6 @@ TABLE = "vllm-patch"
 VARIABLE = "VLLM_PATCH_CONFIG"
 PATCHES = "VLLM_PATCH_PATCHES"
 
-_SHA256_DIGITS = 64
 _YES = frozenset({"1", "true", "yes", "on"})
 
 
@@ -129,8 +130,7 @@ def _of_table(path: str, table: Mapping[str, object]) -> Config:
 
 
 def _patch(home: str, item: str) -> str:
-    is_file = item.endswith((".patch", ".diff"))
-    return os.path.join(home, item) if is_file else item
+    return os.path.join(home, item) if item.endswith(DIFF_SUFFIXES) else item
 
 
 def _flag(path: str, table: Mapping[str, object], key: str) -> bool:
@@ -150,15 +150,11 @@ def _texts(path: str, table: Mapping[str, object], key: str) -> list[str]:
 def _revisions(path: str, value: object) -> dict[str, str]:
     pins = value if isinstance(value, dict) else {"": ""}
     for name, digest in pins.items():
-        if not isinstance(digest, str) or not _is_digest(digest):
+        if not isinstance(digest, str) or not is_sha256(digest):
             raise _wrong(
                 path, f"revisions.{name} must be the sha256 of a diff, 64 hex digits in lower case"
             )
     return pins
-
-
-def _is_digest(text: str) -> bool:
-    return len(text) == _SHA256_DIGITS and set(text) <= set("0123456789abcdef")
 
 
 def _wrong(path: str, fact: str) -> InvalidConfig:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher import receipt
 from vllm_patcher.errors import AS_A_READER, InvalidReceipt, InvalidRecord, NotInstalled
-from vllm_patcher.record import Record
+from vllm_patcher.record import RECORD, Record
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def owner(package: str) -> tuple[Distribution | None, tuple[str, ...]]:
     unlisted: list[str] = []
     for folder in _dist_infos(site, must=True):
         of_vllm = os.path.basename(folder).startswith("vllm")
-        record = _read(os.path.join(folder, "RECORD"), must=of_vllm)
+        record = _read(os.path.join(folder, RECORD), must=of_vllm)
         if record is None:
             unlisted.append(folder)
         elif _claims(record):
@@ -129,7 +129,7 @@ def _claims(record: bytes) -> bool:
 
 
 def _ranked(listing: list[tuple[str, bytes]], *, site: str) -> list[tuple[str, bytes]]:
-    records = [Record.parse(data, name=os.path.join(folder, "RECORD")) for folder, data in listing]
+    records = [Record.parse(data, name=os.path.join(folder, RECORD)) for folder, data in listing]
     scores = [0] * len(records)
     # Patched files match nobody's digests.
     patched = {path for folder, _ in listing for path in _touched(folder)}

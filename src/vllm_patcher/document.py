@@ -10,8 +10,10 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .report import as_it_is, visible
+from . import visible
+from .report import as_it_is
 from .results import Refused
+from .schema import SCHEMA
 
 if TYPE_CHECKING:
     from .errors import VllmPatchError
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from .report import Hint
     from .results import Outcome, Report
     from .states import Reason
-
-SCHEMA = 1
 
 
 def of_report(
@@ -140,6 +140,6 @@ def _reason_document(reason: Reason) -> dict[str, Any]:
         "what": reason.what,
         "path": reason.path or None,
         "line": reason.line or None,
-        "expected": None if reason.expected is None else visible(reason.expected),
-        "found": None if reason.found is None else visible(reason.found),
+        "expected": None if reason.expected is None else visible.line(reason.expected),
+        "found": None if reason.found is None else visible.line(reason.found),
     }

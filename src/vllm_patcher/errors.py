@@ -46,6 +46,13 @@ class VllmPatchError(Exception):
         self.patch = patch
 
 
+def of_system(error: OSError) -> VllmPatchError:
+    """What the operating system refused, as an error of ours."""
+    why = error.strerror or str(error)
+    where = error.filename if isinstance(error.filename, str) else ""
+    return VllmPatchError(f"{where}: {why}" if where else why)
+
+
 class UnknownPatch(VllmPatchError):
     """A patch was named that no catalog, no file and no receipt knows."""
 
@@ -68,6 +75,10 @@ class NotReleased(VllmPatchError):
     """A released wheel, or the list of them, can't be read from the package index."""
 
     code = "unreadable-release"
+
+
+class NoReaderOfReleases(NotReleased):
+    """A library that reads them is missing, so it is the same with every release."""
 
 
 class UnsupportedVersion(VllmPatchError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import visible
 from .hunks import nearest
 from .states import Reason
 
@@ -89,8 +90,7 @@ def _elsewhere(misfit: Misfit, hunk: Hunk) -> str:
     where = (
         f"line {places}, which is" if len(misfit.candidates) == 1 else f"lines {places}, which are"
     )
-    text = hunk.heading.decode(errors="backslashreplace")
-    heading = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+    heading = visible.text(hunk.heading.decode(errors="backslashreplace"))
     return f"hunk {misfit.number} fits only at {where} not under '{heading}'"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from . import diff, paths, versions
 from .catalog import Catalog
-from .errors import InvalidPatch, NotReleased, UnsafePath, VllmPatchError
+from .errors import InvalidPatch, NoReaderOfReleases, NotReleased, UnsafePath, VllmPatchError
 from .explain import NOT_COMPILING
 from .plan import plan_apply
 from .releases.index import side_by_side
@@ -148,7 +148,7 @@ def _look(
 
 def _unread(error: VllmPatchError) -> Verdict:
     """Give the verdict on what can't be read, unless the same is wrong with every release."""
-    if isinstance(error, NotReleased) and error.hint is not None:
+    if isinstance(error, NoReaderOfReleases):
         raise error
     return Verdict(state=UNREADABLE, detail="; ".join([error.what, *error.facts]))
 

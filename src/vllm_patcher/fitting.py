@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .fit import AMBIGUOUS, BROKEN, EXACT, FITTING, MISSING, OFFSET, UNREADABLE
 from .report import dotted, plain
+from .schema import SCHEMA
 from .states import CONFLICT, NOT_NEEDED, UPSTREAM
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from .proof import Proof
     from .report import Style
 
-SCHEMA = 1
 
 _WIDTH = 16
 _PROOF_WIDTH = 40

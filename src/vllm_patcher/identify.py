@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
-from .unit import OpenUnit, Pristine, Unit, believe, mend, peel, search
+from .unit import OpenUnit, believe, mend, peel, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .known import Known
     from .stack import Tree
-
-__all__ = ["Found", "Pristine", "Unit", "identify"]
+    from .unit import Pristine, Unit
 
 
 class Found(Value):

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from . import catalog, diff, manifest
 from .errors import InvalidCatalog, VllmPatchError
+from .request import DIFF_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-_SUFFIXES = (".patch", ".diff")
 
 
 def check(paths: Sequence[str], *, catalogs: Sequence[str] = (), builtin: bool = True) -> int:
@@ -36,7 +35,7 @@ def check(paths: Sequence[str], *, catalogs: Sequence[str] = (), builtin: bool =
             folders.append(path)
         elif os.path.basename(path) == manifest.NAME:
             folders.append(os.path.dirname(path))
-        elif path.endswith(_SUFFIXES):
+        elif path.endswith(DIFF_SUFFIXES):
             diffs.append(path)
             folders += _above(path)
         else:

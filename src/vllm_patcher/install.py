@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher import distribution
 from vllm_patcher.errors import NotInstalled
-from vllm_patcher.search import Search, Seen, described, key
+from vllm_patcher.files import identity
+from vllm_patcher.search import Search, Seen, described
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -119,16 +120,16 @@ def _doubts(seen: Seen, owner: Distribution | None) -> list[str]:
 def _others(seen: Seen) -> list[str]:
     if not seen.path:
         return []
-    known, lines = {key(seen.package)}, []
+    known, lines = {identity(seen.package)}, []
     for entry in dict.fromkeys(os.path.abspath(entry) for entry in seen.path):
         package = os.path.join(entry, "vllm")
-        if os.path.isfile(os.path.join(package, "__init__.py")) and key(package) not in known:
-            known.add(key(package))
+        if os.path.isfile(os.path.join(package, "__init__.py")) and identity(package) not in known:
+            known.add(identity(package))
             lines.append(
                 f"{described(Seen(package=package, found_by='', python=None))}: not imported"
             )
     # Asked first, since there may be no current folder any more.
-    if os.path.isfile(os.path.join("vllm", "__init__.py")) and key("vllm") not in known:
+    if os.path.isfile(os.path.join("vllm", "__init__.py")) and identity("vllm") not in known:
         here = os.path.abspath("vllm")
         lines.append(f"{here}: in the current folder, so only `python -m` and `-c` import it")
     return lines

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from vllm_patcher import process
+from vllm_patcher import files, process
 from vllm_patcher.errors import NotInstalled, NoVllm
 from vllm_patcher.values import Value
 
@@ -111,17 +111,6 @@ def ask(
     return answer
 
 
-def is_absent(path: str) -> bool:
-    """Say whether there is surely nothing; a disk that does not answer is no such sign."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False
-
-
 def locate(python: str, *, environ: Mapping[str, str] = os.environ) -> str:
     """Give the executable a user means: a path, the folder of an environment, a name on PATH.
 
@@ -140,7 +129,7 @@ def locate(python: str, *, environ: Mapping[str, str] = os.environ) -> str:
     message = f"{python} is no Python interpreter"
     looked = [f"{choice}: no file that can be run" for choice in choices] or ["not on PATH"]
     meant = [python] if os.sep in python or os.path.isdir(python) else choices
-    kind = NoVllm if all(map(is_absent, meant)) else NotInstalled
+    kind = NoVllm if all(map(files.is_absent, meant)) else NotInstalled
     raise kind(message, facts=looked, hint=_HINT)
 
 

@@ -12,17 +12,17 @@ from vllm_patcher.values import Value
 
 from . import catalog, versions
 from .errors import UnsupportedVersion, pasted
+from .schema import SCHEMA
 
 if TYPE_CHECKING:
-    from .catalog import Patch
     from .chart import Band
+    from .manifest import Patch
 
 AFFECTED = "affected"
 NO_VARIANT = "affected-no-diff"
 NOT_AFFECTED = "not-affected"
 BY_FILES = "by-files"
 
-_SCHEMA = 1
 _WORDS = {
     AFFECTED: "affected",
     NO_VARIANT: "affected, no diff",
@@ -111,7 +111,7 @@ def document(
     """Build the JSON of a list; ``installed`` is the version of the vLLM that is found."""
     names = [row.patch.id for row in rows]
     return {
-        "schema": _SCHEMA,
+        "schema": SCHEMA,
         "verb": "list",
         "ok": True,
         "for": release,
@@ -185,7 +185,7 @@ def diff_headline(specifier: str) -> str:
 def entry_document(name: str, entry: Entry) -> dict[str, Any]:
     """Build the JSON of an entry."""
     return {
-        "schema": _SCHEMA,
+        "schema": SCHEMA,
         "verb": "show",
         "ok": True,
         "id": name,

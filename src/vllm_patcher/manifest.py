@@ -8,7 +8,6 @@ and the entry. What entries say about each other is checked in :mod:`vllm_patche
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sys
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from vllm_patcher.values import Value
 
 from . import versions
+from .digests import is_sha256, sha256
 from .errors import InvalidCatalog
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ KINDS = ("crash", "leak", "security", "compat", "wrong-result")
 
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _ONE_LINE = re.compile(r"[^\x00-\x1f\x7f]+")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,}")
 _NO_NAMES = frozenset({"", ".", ".."})
 _TOML_LINE = r"\s*\(at line ([0-9]+), column [0-9]+\)$"
@@ -78,7 +77,7 @@ class Patch(Value):
     def diff_bytes(self, variant: Variant) -> bytes:
         """Read the diff of VARIANT. Raises InvalidCatalog unless it has the manifest's digest."""
         data = read_file(self.diff_path(variant))
-        found = hashlib.sha256(data).hexdigest()
+        found = sha256(data)
         if found != variant.sha256:
             raise InvalidCatalog(
                 f"the diff of patch {self.id!r} is not the one that its manifest describes",
@@ -182,7 +181,7 @@ def _variants(entry: _Table, affects: str) -> tuple[Variant, ...]:
         variant = Variant(
             vllm=part.specifier("vllm", default=affects),
             diff=part.file("diff"),
-            sha256=part.text("sha256", _SHA256, "must be 64 hex digits in lower case"),
+            sha256=part.sha256(),
         )
         part.finish()
         variants.append(variant)
@@ -251,6 +250,13 @@ class _Table:
                 self.problem(f"{key} is empty")
             elif pattern and not pattern.fullmatch(value):
                 self.problem(f"{key} {value!r} {rule}")
+        return value
+
+    def sha256(self) -> str:
+        before = len(self.problems)
+        value = self.text("sha256")
+        if len(self.problems) == before and not is_sha256(value):
+            self.problem(f"sha256 {value!r} must be 64 hex digits in lower case")
         return value
 
     def kind(self) -> str:

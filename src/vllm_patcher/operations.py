@@ -17,7 +17,7 @@ from .plan import Plan, plan_apply, plan_revert
 from .refusals import refuse_to_apply, refuse_to_revert
 from .request import Request
 from .results import Outcome, Refused, Report, judged, report_on, shared
-from .states import APPLIED, NOT_APPLIED, PARTIAL, Asked, Finding, after
+from .states import Asked, Finding
 from .survey import Survey, survey
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def preview(request: Request = _DEFAULT, *, exact: bool = False) -> Report:
     """
     here = survey(locate(request, to_patch=True), request)
     plan = _plan_to_apply(here, request, exact=exact or request.exact)
-    return report_on("preview", here, plan, findings=plan.findings)
+    return report_on("preview", here, plan)
 
 
 def apply(request: Request = _DEFAULT, *, exact: bool = False, rehearse: bool = False) -> Report:
@@ -67,7 +67,7 @@ def apply(request: Request = _DEFAULT, *, exact: bool = False, rehearse: bool = 
         return _plan_to_apply(here, request, exact=exact)
 
     run = _Run(install, request, planner, rehearse=rehearse)
-    return run.report("apply", after)
+    return run.report("apply", Finding.once_applied)
 
 
 def revert(
@@ -84,7 +84,7 @@ def revert(
         return _plan_to_revert(here, with_dependents=with_dependents)
 
     run = _Run(locate(request), request, planner, rehearse=rehearse)
-    return run.report("revert", _gone)
+    return run.report("revert", Finding.once_reverted)
 
 
 def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = False) -> Report:
@@ -96,7 +96,7 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
     here = survey(locate(request), request)
     plan = plan_apply(here.situation, _select(here, request, receipt=("in", "out")))
     strict = strict or request.strict
-    report = report_on("verify", here, plan, findings=plan.findings, strict=strict)
+    report = report_on("verify", here, plan, strict=strict)
     return _probed(report, here) if probe else report
 
 
@@ -104,7 +104,7 @@ def status(request: Request = _DEFAULT) -> Report:
     """Tell the state of every patch on an install."""
     here = survey(locate(request), request)
     plan = plan_apply(here.situation, list(here.asked.values()))
-    return report_on("status", here, plan, findings=plan.findings)
+    return report_on("status", here, plan)
 
 
 def changes(request: Request = _DEFAULT) -> Report:
@@ -113,8 +113,8 @@ def changes(request: Request = _DEFAULT) -> Report:
     The report's edits are those that would take them out.
     """
     here = survey(locate(request), request)
-    plan = plan_revert(here.situation, _named(here, request), with_dependents=True)
-    return report_on("diff", here, plan, findings=plan.findings)
+    plan = plan_revert(here.situation, here.named or None, with_dependents=True)
+    return report_on("diff", here, plan)
 
 
 def applied_text(request: Request, name: str) -> bytes | None:
@@ -204,10 +204,6 @@ class _Run:
         )
 
 
-def _named(here: Survey, request: Request) -> tuple[str, ...] | None:
-    return here.named if request.patches else None
-
-
 def _plan_to_apply(here: Survey, request: Request, *, exact: bool) -> Plan:
     everything = not (request.patches or request.kinds or request.cves)
     asked = _select(here, request, receipt=("in",) if everything else ())
@@ -220,11 +216,6 @@ def _plan_to_revert(here: Survey, *, with_dependents: bool) -> Plan:
     plan = plan_revert(here.situation, here.named or None, with_dependents=with_dependents)
     refuse_to_revert(here, plan)
     return plan
-
-
-def _gone(finding: Finding) -> Finding:
-    """The finding of a patch once its plan to revert has been carried out."""
-    return finding.replaced(state=NOT_APPLIED) if finding.state in (APPLIED, PARTIAL) else finding
 
 
 def _select(here: Survey, request: Request, *, receipt: Collection[str]) -> list[Asked]:

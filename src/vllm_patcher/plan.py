@@ -13,18 +13,17 @@ from vllm_patcher.values import Value
 
 from . import checks
 from .series import Series
-from .situation import Situation, situation
 from .states import PRESENT, UPSTREAM
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from .identify import Found, Unit
+    from .identify import Found
     from .known import Known
+    from .situation import Situation
     from .stack import Tree
     from .states import Asked, Finding, Reason
-
-__all__ = ["Edit", "Plan", "Situation", "plan_apply", "plan_revert", "situation"]
+    from .unit import Unit
 
 
 class Edit(Value):

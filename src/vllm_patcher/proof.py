@@ -6,13 +6,12 @@ sees the released files that its patch touches and those that the entry says it 
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from typing import TYPE_CHECKING
 
-from . import probes, versions
+from . import digests, probes, versions
 from .catalog import Change, Lock, choose
-from .errors import InvalidPatch, NotReleased, UnsafePath, VllmPatchError
+from .errors import InvalidPatch, NoReaderOfReleases, UnsafePath, VllmPatchError
 from .fit import FITTING, look_at, plan_of, verdict_of
 from .plan import plan_apply
 from .releases.index import side_by_side
@@ -197,7 +196,8 @@ class _Prover:
                 faults.append(f"its probe says {answers[0]}; and with the patch {answers[1]}")
         changes = {
             path: Change(
-                before=_digest(here.situation.current[path]), after=_digest(plan.target[path])
+                before=digests.of_file(here.situation.current[path]),
+                after=digests.of_file(plan.target[path]),
             )
             for path in paths
         }
@@ -238,7 +238,10 @@ class _Prover:
 
     def _probe(self, patch: Patch, files: Tree) -> str:
         """Ask a probe once for the same files; what it says, in words."""
-        key = (patch.id, tuple((path, _digest(data)) for path, data in sorted(files.items())))
+        key = (
+            patch.id,
+            tuple((path, digests.of_file(data)) for path, data in sorted(files.items())),
+        )
         if key not in self._answers:
             with laid_out(files) as package:
                 probe = probes.run(sys.executable, patch.probe_path or "", package)
@@ -257,10 +260,6 @@ def _words(reasons: Sequence[Reason]) -> str:
 
 def _unread(error: VllmPatchError) -> _Result:
     """What can't be read proves nothing, unless the same is wrong with every release."""
-    if isinstance(error, NotReleased) and error.hint is not None:
+    if isinstance(error, NoReaderOfReleases):
         raise error
     return ["; ".join([error.what, *error.facts])], {}, False
-
-
-def _digest(data: bytes | None) -> str | None:
-    return None if data is None else hashlib.sha256(data).hexdigest()

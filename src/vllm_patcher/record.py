@@ -20,6 +20,7 @@ from vllm_patcher.errors import InvalidRecord
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+RECORD = "RECORD"
 ALGORITHMS = frozenset({"sha256", "sha384", "sha512"})
 
 # A field ends in exactly one way, so a failing match costs one pass over the row.
@@ -43,7 +44,7 @@ class Record:
         self._digests = digests
 
     @classmethod
-    def parse(cls, data: bytes, *, name: str = "RECORD") -> Record:
+    def parse(cls, data: bytes, *, name: str = RECORD) -> Record:
         """Read the bytes of a RECORD; `name` is what a complaint calls the file.
 
         Raises InvalidRecord for a row that has not three fields, for a digest without an
@@ -119,7 +120,7 @@ def add_lines(data: bytes, paths: Iterable[str]) -> bytes:
     line if that one lacks its line ending. Raises InvalidRecord.
     """
     text = _decode(data)
-    rows = _rows(text, name="RECORD")
+    rows = _rows(text, name=RECORD)
     listed = {_normal(_unquote(row[1])) for row in rows if row[1] is not None}
     new = [path for path in dict.fromkeys(paths) if _normal(path) not in listed]
     ending = next((row[4] for row in rows if row[4]), "\n")
@@ -137,7 +138,7 @@ def remove_lines(data: bytes, paths: Iterable[str]) -> bytes:
     gone = frozenset(paths)
     kept = [
         row[0]
-        for row in _rows(_decode(data), name="RECORD")
+        for row in _rows(_decode(data), name=RECORD)
         if row[1] is None or _unquote(row[2]) or _unquote(row[3]) or _unquote(row[1]) not in gone
     ]
     return _encode("".join(kept))
@@ -179,7 +180,7 @@ def _plain(text: str) -> dict[str, str] | None:
             path = path[1:-1]
         elif "," in path:
             return None
-        if "/." in path or "./" in path or "//" in path:
+        if "/." in path or "./" in path or "//" in path or path[-1:] == "/":
             path = _normal(path)
         if not path or path in digests or "\r" in line or (digest and "=" not in digest):
             if not line:

@@ -87,7 +87,7 @@ def _refuse(
     raise Refused(
         f"{some} can't be {done}; nothing was changed",
         errors=errors,
-        report=report_on(verb, here, plan, findings=plan.findings),
+        report=report_on(verb, here, plan),
         hint=next((error.hint for error in errors if error.hint), None),
     )
 
@@ -102,10 +102,8 @@ def _error(kind: type[VllmPatchError], finding: Finding, hint: str) -> VllmPatch
 
 
 def _refusal(reason: Reason) -> VllmPatchError:
-    where = f"vllm/{reason.path}" if reason.path else ""
-    where += f":{reason.line}" if reason.line else ""
     hint = MORE_CONTEXT if reason.misfit == NOT_TAKEN_APART else None
-    return Conflict(reason.what, facts=[where] if where else [], hint=hint)
+    return Conflict(reason.what, facts=[reason.where] if reason.path else [], hint=hint)
 
 
 def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:

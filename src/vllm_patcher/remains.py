@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 
-from vllm_patcher import distribution, interpreter
+from vllm_patcher import distribution, files
+from vllm_patcher.record import RECORD
 
 
 def namespace(found_by: str, *folders: str) -> str:
@@ -32,7 +33,7 @@ def check_access(path: str) -> None:
 
 def are_in(site: str) -> bool:
     """Say whether a folder has something of a vLLM, or can't be looked into."""
-    if not interpreter.is_absent(os.path.join(site, "vllm")):
+    if not files.is_absent(os.path.join(site, "vllm")):
         return True
     try:
         names = os.listdir(site)
@@ -41,7 +42,7 @@ def are_in(site: str) -> bool:
     except OSError:
         return True
     infos = [name for name in names if name.startswith("vllm") and name.endswith(".dist-info")]
-    return any(_lists_vllm(os.path.join(site, name, "RECORD")) for name in infos)
+    return any(_lists_vllm(os.path.join(site, name, RECORD)) for name in infos)
 
 
 def _lists_vllm(record: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from . import visible
 from .probes import ABSENT, CANT_RUN, SHOWN
 from .results import MISSING, MODIFIED, Outcome, Refused, Report
 from .states import (
@@ -33,7 +34,6 @@ Style = Callable[[str, str], str]
 Hint = Callable[[str], str]
 
 _WIDTH = 32
-_LONGEST = 200
 _REVERTED = "reverted"
 _COLORS = {
     **dict.fromkeys(SATISFYING, "green"),
@@ -174,25 +174,10 @@ def _files(report: Report, *, verbose: bool) -> Iterator[str]:
 
 
 def _reason(reason: Reason) -> Iterator[str]:
-    where = f"vllm/{reason.path}" if reason.path else ""
-    if reason.line:
-        where += f":{reason.line}"
-    yield f"  {where}  {reason.what}" if where else f"  {reason.what}"
+    yield f"  {reason.where}  {reason.what}" if reason.path else f"  {reason.what}"
     if reason.expected is not None:
-        yield f"      expected  {visible(reason.expected)}"
-        found = "(end of file)" if reason.found is None else visible(reason.found)
-        yield f"      found     {found}"
-
-
-def visible(line: bytes) -> str:
-    """A line of a file with what can't be seen made visible."""
-    shown = line.removesuffix(b"\n").decode("utf-8", "backslashreplace")
-    ending = "" if line.endswith(b"\n") else "  (no newline at the end)"
-    shown = shown.replace("\t", "\\t").replace("\r", "\\r").replace("\f", "\\f")
-    body = shown.rstrip(" ")
-    trailing = "\N{MIDDLE DOT}" * (len(shown) - len(body))
-    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in body) + trailing
-    return (shown[:_LONGEST] + "…" if len(shown) > _LONGEST else shown) + ending
+        yield f"      expected  {visible.line(reason.expected)}"
+        yield f"      found     {visible.line(reason.found)}"
 
 
 def _closing(report: Report) -> Iterator[str]:

@@ -5,7 +5,6 @@ Always true here: a report is complete in itself; how it is shown is decided els
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
-from . import bytecode, versions
+from . import bytecode, digests, versions
 from .advice import advice
 from .errors import UnsupportedVersion, VllmPatchError, pasted
 from .probes import ABSENT, SHOWN, Probe
@@ -164,16 +163,17 @@ def report_on(
     here: Survey,
     plan: Plan,
     *,
-    findings: Sequence[Finding],
+    findings: Sequence[Finding] | None = None,
     wrote: bool = False,
     strict: bool = False,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Make the report of a plan; ``findings`` are the plan's, or what they have become.
+    """Make the report of a plan; ``findings`` are what the plan's have become, if they have.
 
     Patches for other versions are left out and counted, unless they are named or the verb is
     `status`.
     """
+    findings = plan.findings if findings is None else findings
     before = {finding.id: finding.state for finding in plan.findings}
     shown = [
         item for item in findings if item.named or item.state != NOT_NEEDED or verb == "status"
@@ -324,8 +324,8 @@ def _files(here: Survey, plan: Plan, findings: Iterable[Finding]) -> tuple[FileS
         FileStatus(
             path=path,
             state=_state(here, plan, path),
-            before=_digest(here.situation.current[path]),
-            after=_digest(plan.target[path]),
+            before=digests.of_file(here.situation.current[path]),
+            after=digests.of_file(plan.target[path]),
             patches=tuple(patch.id for patch in plan.found.on(path)),
         )
         for path in paths
@@ -342,7 +342,3 @@ def _state(here: Survey, plan: Plan, path: str) -> str:
         return MISSING
     recorded = here.record is not None and here.record.digest(here.record_path(path))
     return MODIFIED if recorded else UNRECORDED
-
-
-def _digest(data: bytes | None) -> str | None:
-    return None if data is None else hashlib.sha256(data).hexdigest()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher import distribution, interpreter
 from vllm_patcher.errors import InvalidRecord, NotInstalled, NoVllm, pasted
+from vllm_patcher.files import identity
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Search:
                 continue
             if not os.path.isdir(folder):
                 self.looked.append(f"{variable}: there is no folder {folder}")
-            elif key(folder) != key(own.prefix):
+            elif identity(folder) != identity(own.prefix):
                 self.ask(folder, found_by=variable)
         if not self.seen:
             self._on_path(own)
@@ -136,7 +137,7 @@ class Search:
 
     def _meant(self, found: list[str], own: Answer) -> Iterator[str]:
         active = [self.environ.get(variable, "") for variable in _ENVIRONMENTS]
-        is_active = any(folder and key(folder) == key(own.prefix) for folder in active)
+        is_active = any(folder and identity(folder) == identity(own.prefix) for folder in active)
         for python in found:
             if not _same_python(python, own.executable):
                 yield python
@@ -194,7 +195,7 @@ class Search:
         self._remains = True
 
     def _add(self, seen: Seen) -> None:
-        self.seen.setdefault(key(seen.package), seen)
+        self.seen.setdefault(identity(seen.package), seen)
 
 
 def _fault(origin: str, *, is_package: bool) -> str:
@@ -236,23 +237,17 @@ def _environment(python: str) -> str | None:
 
 def _runs(site: str) -> str | None:
     own = interpreter.own()
-    if key(site) in {key(entry) for entry in own.path}:
+    if identity(site) in {identity(entry) for entry in own.path}:
         return own.executable or None
     # PREFIX/lib/pythonX.Y/site-packages
-    prefix = os.path.dirname(os.path.dirname(os.path.dirname(site)))
+    lib, version = os.path.split(os.path.dirname(site))
+    prefix, name = os.path.split(lib)
+    if not (name.startswith("lib") and version.startswith("python")):
+        return None
     return next(filter(interpreter.is_executable, interpreter.of_folder(prefix)), None)
 
 
 def _same_python(one: str, other: str) -> bool:
     # Not the file alone: the python of every virtual environment is a link to one file.
-    folders = {key(os.path.dirname(python)) for python in (one, other)}
-    return len(folders) == 1 and key(one) == key(other)
-
-
-def key(path: str) -> object:
-    """Name a file or folder by what it is, not by how it was reached."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return path
-    return status.st_dev, status.st_ino
+    folders = {identity(os.path.dirname(python)) for python in (one, other)}
+    return len(folders) == 1 and identity(one) == identity(other)

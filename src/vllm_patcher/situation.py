@@ -16,9 +16,10 @@ from .identify import identify
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .identify import Found, Pristine
+    from .identify import Found
     from .known import Known
     from .stack import Tree
+    from .unit import Pristine
 
 #: Says for each source why it does not compile, or None if it does.
 Compiler = Callable[[Sequence[bytes]], "list[SyntaxError | None]"]

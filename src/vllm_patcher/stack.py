@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_patcher.values import Value
 
+from .digests import sha256
 from .hunks import Applied, Misfit, Moved, Placement, apply, first_line, nothing_moved, split
 from .likeness import Likeness
 
@@ -88,7 +89,7 @@ class Stack:
         """Say whether the base's bytes at a path are a released file listed for this patch."""
         data = self.base.get(path)
         digests = patch.listed.get(path, frozenset())
-        return bool(digests) and data is not None and _sha256(data) in digests
+        return bool(digests) and data is not None and sha256(data) in digests
 
 
 def take(
@@ -285,7 +286,3 @@ def _is_blob(data: bytes, blob: str) -> bool:
         return False
     header = b"blob %d\0" % len(data)
     return hashlib.sha1(header + data, usedforsecurity=False).hexdigest().startswith(blob)
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -64,11 +64,15 @@ class Reason(Value):
     misfit: str = ""
 
     @property
+    def where(self) -> str:
+        """The place, as ``vllm/PATH:LINE``; "" if there is none."""
+        line = f":{self.line}" if self.line else ""
+        return f"vllm/{self.path}{line}" if self.path else ""
+
+    @property
     def text(self) -> str:
         """Say it on one line, with the place."""
-        where = f"vllm/{self.path}" if self.path else ""
-        where += f":{self.line}" if self.line else ""
-        return f"{where}: {self.what}" if where else self.what
+        return f"{self.where}: {self.what}" if self.path else self.what
 
 
 class Finding(Value):
@@ -86,9 +90,12 @@ class Finding(Value):
     offsets: Mapping[str, tuple[int, ...]] = {}
     planned: bool = False
 
+    def once_applied(self) -> Finding:
+        """What it is when the plan to apply has been carried out."""
+        if not self.planned:
+            return self
+        return self.replaced(state=APPLIED, reasons=(), planned=False)
 
-def after(finding: Finding) -> Finding:
-    """Return the finding of a patch once its plan to apply has been carried out."""
-    if not finding.planned:
-        return finding
-    return finding.replaced(state=APPLIED, reasons=(), planned=False)
+    def once_reverted(self) -> Finding:
+        """What it is when the plan to revert has been carried out."""
+        return self.replaced(state=NOT_APPLIED) if self.state in (APPLIED, PARTIAL) else self

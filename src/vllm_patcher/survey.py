@@ -7,7 +7,6 @@ mean are parsed.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from vllm_patcher.values import Value
 from . import catalog as catalogs
 from . import receipt, versions
 from .compiling import objections, objections_of
+from .digests import sha256
 from .errors import (
     InvalidConfig,
     InvalidPatch,
@@ -27,9 +27,9 @@ from .errors import (
     VllmPatchError,
     pasted,
 )
-from .plan import Situation, situation
-from .record import Record
+from .record import RECORD, Record
 from .request import AdHoc, from_file
+from .situation import Situation, situation
 from .states import Asked
 from .texts import Texts
 from .tree.reading import ReadTree
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from .known import Known
     from .receipt import Entry
     from .request import Request
-
-_RECORD = "RECORD"
 
 
 class Survey(Value):
@@ -167,14 +165,14 @@ class _Reader:
     def _info_files(self) -> dict[str, bytes | None]:
         if self.info is None:
             return {}
-        return {name: self.info.read(name) for name in (_RECORD, receipt.NAME)}
+        return {name: self.info.read(name) for name in (RECORD, receipt.NAME)}
 
     def _policy(self) -> list[str]:
         return [f"as {self.request.policy} says"] if self.request.policy else []
 
     def _record(self) -> Record | None:
-        data = self.info_files.get(_RECORD)
-        return None if data is None else Record.parse(data, name=self._info_path(_RECORD))
+        data = self.info_files.get(RECORD)
+        return None if data is None else Record.parse(data, name=self._info_path(RECORD))
 
     def _entries(self) -> tuple[Entry, ...]:
         data = self.info_files.get(receipt.NAME)
@@ -212,7 +210,7 @@ class _Reader:
             if name not in asked:
                 wrong.append(f"{name}: in no catalog")
                 continue
-            digests = [hashlib.sha256(one.text).hexdigest() for one in asked[name].candidates]
+            digests = [sha256(one.text) for one in asked[name].candidates]
             if digests and pinned not in digests:
                 wrong.append(f"{name}: sha256 {', '.join(digests)}, and {pinned} is pinned")
             pairs = zip(asked[name].candidates, digests, strict=True)

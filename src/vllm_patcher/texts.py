@@ -17,8 +17,9 @@ from .states import NOT_NEEDED, UNSUPPORTED, Asked
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from .catalog import Catalog, Patch, Variant
+    from .catalog import Catalog
     from .diff import Diff
+    from .manifest import Patch, Variant
     from .receipt import Entry
 
 

@@ -18,13 +18,11 @@ from vllm_patcher.values import Value
 
 from .bytecode import compiled, names
 from .errors import Conflict, NotPutBack, VllmPatchError
-from .record import add_lines, remove_lines
+from .record import RECORD, add_lines, remove_lines
 
 if TYPE_CHECKING:
     from .plan import Edit
     from .tree.writing import Staged, Tree
-
-RECORD = "RECORD"
 
 
 class Change(Value):

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .report import as_it_is, headline, visible, warnings
+from . import visible
+from .report import as_it_is, headline, warnings
 from .results import PatchNotIn, Refused
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ def _places(report: Report, outcome: Outcome) -> Iterator[str]:
 
 def _sides(reason: Reason) -> Iterator[str]:
     if reason.expected is not None:
-        yield f"expected  {visible(reason.expected)}"
-        yield f"found     {'(end of file)' if reason.found is None else visible(reason.found)}"
+        yield f"expected  {visible.line(reason.expected)}"
+        yield f"found     {visible.line(reason.found)}"
 
 
 def _located(error: VllmPatchError, hint: Hint) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vllm_patcher.errors import UnknownPatch, VllmPatchError
+from vllm_patcher.errors import UnknownPatch, VllmPatchError, of_system
 
 from .shell import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 
@@ -36,7 +36,6 @@ def complete(
     from click.shell_completion import CompletionItem
 
     from vllm_patcher import catalog
-    from vllm_patcher.errors import VllmPatchError
 
     from .options import Common
 
@@ -160,7 +159,7 @@ def guarded(call: Call, output: Output, one: Callable[[Request], int]) -> int:
         except VllmPatchError as error:
             code = _print_error(on_install(call, request), output, error)
         except OSError as error:
-            code = _print_error(call, output, _from_system(error))
+            code = _print_error(call, output, of_system(error))
         worst = max(worst, code)
     return worst
 
@@ -203,13 +202,6 @@ def _print_error(call: Call, output: Output, error: VllmPatchError) -> int:
             output.lines(report.text(error.report, **_look(output), refused=True))
         output.error(error, call.hint)
     return EXIT_USAGE if isinstance(error, UnknownPatch) else EXIT_REFUSED
-
-
-def _from_system(error: OSError) -> VllmPatchError:
-    """What the operating system refused, as an error of ours."""
-    why = error.strerror or str(error)
-    where = error.filename if isinstance(error.filename, str) else ""
-    return VllmPatchError(f"{where}: {why}" if where else why)
 
 
 def _rendered(report: Report, *, backwards: bool) -> bytes:

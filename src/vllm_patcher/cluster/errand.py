@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from vllm_patcher import catalog, document, manifest, operations
-from vllm_patcher.errors import UnknownPatch, VllmPatchError
+from vllm_patcher.errors import UnknownPatch, VllmPatchError, of_system
 from vllm_patcher.request import DIFF_SUFFIXES, Request, from_file
 from vllm_patcher.scratch import laid_out
 from vllm_patcher.values import Value
@@ -108,7 +108,7 @@ def run(errand: Errand) -> dict[str, Any]:
         except VllmPatchError as raised:
             error = raised
         except OSError as raised:
-            error = VllmPatchError(raised.strerror or str(raised))
+            error = of_system(raised)
     body = document.of_report(errand.verb, report, error)
     return {"report": body, "copy": _copy(errand, report), "texts": dict(_texts(errand))}
 

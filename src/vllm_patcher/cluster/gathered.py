@@ -10,8 +10,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from vllm_patcher.document import SCHEMA
+from vllm_patcher import visible
 from vllm_patcher.errors import VllmPatchError
+from vllm_patcher.schema import SCHEMA
 
 from .nodes import SILENT, Node
 
@@ -137,7 +138,7 @@ def _finite(text: str) -> float:
 def _printable(value: Any) -> Any:
     """Make what a terminal would obey visible: the lines come from other hosts."""
     if isinstance(value, str):
-        return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in value)
+        return visible.text(value)
     if isinstance(value, list):
         return [_printable(item) for item in value]
     if isinstance(value, dict):

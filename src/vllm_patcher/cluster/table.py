@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from vllm_patcher.document import SCHEMA, of_error
+from vllm_patcher.document import of_error
 from vllm_patcher.report import Style, as_it_is, color_of, dotted, plain, probe_line
 from vllm_patcher.results import PatchNotIn
-from vllm_patcher.states import FAILING, UNSUPPORTED
+from vllm_patcher.schema import SCHEMA
+from vllm_patcher.states import FAILING, UNSUPPORTED, Reason
 
 from .folding import who
 
@@ -91,8 +92,7 @@ def _patches(group: Group, style: Style, *, verbose: bool) -> Iterator[str]:
 
 def _reasons(reasons: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for reason in reasons:
-        where = f"vllm/{reason['path']}" if reason["path"] else ""
-        where += f":{reason['line']}" if reason["line"] else ""
+        where = Reason(what="", path=reason["path"] or "", line=reason["line"] or 0).where
         yield f"    {where}  {reason['what']}" if where else f"    {reason['what']}"
 
 

@@ -7,12 +7,12 @@ Removing the folder loses nothing but time.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from vllm_patcher import digests
 from vllm_patcher.replacing import replace_file
 
 
@@ -38,11 +38,11 @@ class Cache:
     def blob(self, sha256: str) -> bytes | None:
         """The bytes with this digest (hex), if they are here."""
         data = self._read("blobs", sha256[:2], sha256)
-        return data if data is not None and hashlib.sha256(data).hexdigest() == sha256 else None
+        return data if data is not None and digests.sha256(data) == sha256 else None
 
     def keep_blob(self, data: bytes) -> None:
         """Keep some bytes under their digest."""
-        sha256 = hashlib.sha256(data).hexdigest()
+        sha256 = digests.sha256(data)
         self._write(data, "blobs", sha256[:2], sha256)
 
     def note(self, kind: str, key: str) -> Any:
@@ -76,4 +76,4 @@ class Cache:
 
 
 def _name(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+    return digests.sha256(key.encode("utf-8", "surrogateescape"))

@@ -10,7 +10,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from vllm_patcher.errors import NotReleased
+from vllm_patcher.errors import NoReaderOfReleases, NotReleased
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +25,8 @@ def failing(what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise NotReleased(f"released wheels can't be read without {error.name}", hint=_EXTRA) from (
-            error
-        )
+        what = f"released wheels can't be read without {error.name}"
+        raise NoReaderOfReleases(what, hint=_EXTRA) from error
     except KeyError as error:
         raise NotReleased(what, facts=[str(error.args[0]) if error.args else ""]) from error
     except Exception as error:

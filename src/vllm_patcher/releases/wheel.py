@@ -6,13 +6,13 @@ the wheel's RECORD.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import TYPE_CHECKING
 
+from vllm_patcher.digests import sha256
 from vllm_patcher.errors import NotReleased
 from vllm_patcher.install import Install
-from vllm_patcher.record import Record
+from vllm_patcher.record import RECORD, Record
 from vllm_patcher.tree.reading import ReadTree
 from vllm_patcher.values import Value
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from .cache import Cache
 
-_RECORD = "RECORD"
 _PACKAGE = "vllm"
 
 
@@ -73,7 +72,7 @@ class Wheel:
             others=(),
             notes=(),
         )
-        self._record_name = f"{info}/{_RECORD}"
+        self._record_name = f"{info}/{RECORD}"
         try:
             self.record = Record.parse(self._record(), name=f"{file.name}/{self._record_name}")
         except BaseException:
@@ -133,7 +132,7 @@ class Wheel:
             if data is None:
                 data = self._member(self._record_name)
                 self._cache.keep_blob(data)
-                digest = hashlib.sha256(data).hexdigest()
+                digest = sha256(data)
                 self._cache.keep_note("wheels", self.file.key, digest)
             self._read[self._record_name] = data
         return self._read[self._record_name] or b""

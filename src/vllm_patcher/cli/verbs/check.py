@@ -29,12 +29,13 @@ def command(files: tuple[str, ...], **common: Any) -> int:
 
     def one(request: Request) -> int:
         from vllm_patcher import inspection
+        from vllm_patcher.schema import SCHEMA
 
         if "" in files:
             raise click.UsageError("a value is empty")
         count = inspection.check(files, catalogs=request.catalogs, builtin=request.builtin)
         if output.json:
-            output.document({"schema": 1, "verb": "check", "ok": True, "errors": []})
+            output.document({"schema": SCHEMA, "verb": "check", "ok": True, "errors": []})
         elif not call.options.github:
             output.lines([f"no problem in {count} catalogs and diffs"])
         return EXIT_OK

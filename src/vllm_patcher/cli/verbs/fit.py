@@ -106,7 +106,7 @@ def _prove(
     index_url: str | None,
 ) -> int:
     """Prove the catalogs that are named, or else the built-in one."""
-    from vllm_patcher import fitting, lockfile, proof
+    from vllm_patcher import catalog_lock, fitting, proof
     from vllm_patcher.errors import InvalidCatalog, pasted
 
     output = call.options.output()
@@ -122,12 +122,12 @@ def _prove(
     hint = pasted("vllm-patch", "fit", "--lock", *asked) if proven else None
     for folder in folders:
         own = {patch.id for patch in chosen if patch.folder == folder}
-        text = lockfile.text({one.id: one.changes for one in proofs if one.id in own})
+        text = catalog_lock.text({one.id: one.changes for one in proofs if one.id in own})
         if write and proven:
-            if lockfile.write(folder, text):
-                output.note(f"{lockfile.path(folder)} is written")
-        elif proven and lockfile.read(folder) not in (text, None):
-            faults.append(f"{lockfile.path(folder)} is not what the released wheels say")
+            if catalog_lock.write(folder, text):
+                output.note(f"{catalog_lock.path(folder)} is written")
+        elif proven and catalog_lock.read(folder) not in (text, None):
+            faults.append(f"{catalog_lock.path(folder)} is not what the released wheels say")
     if output.json:
         output.document(fitting.proof_document(proofs, faults))
     else:

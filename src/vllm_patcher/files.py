@@ -1,0 +1,28 @@
+"""What the file system says of a path, as far as this user may see.
+
+Always true here: only looks; what can't be seen is not taken for absent.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def is_absent(path: str) -> bool:
+    """Say whether there is surely nothing; a disk that does not answer is no such sign."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def identity(path: str) -> object:
+    """Name a file or folder by what it is, not by how it was reached."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path
+    return status.st_dev, status.st_ino

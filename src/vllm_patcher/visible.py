@@ -1,0 +1,22 @@
+"""What can't be seen, or what a terminal would obey, made visible in one line."""
+
+from __future__ import annotations
+
+_LONGEST = 200
+
+
+def text(given: str) -> str:
+    """Show some text with its line ends and other odd characters escaped."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in given)
+
+
+def line(given: bytes | None) -> str:
+    """Show a line of a file, blanks at its end too; None is what stands behind the last one."""
+    if given is None:
+        return "(end of file)"
+    shown = given.removesuffix(b"\n").decode("utf-8", "backslashreplace")
+    ending = "" if given.endswith(b"\n") else "  (no newline at the end)"
+    shown = shown.replace("\t", "\\t").replace("\r", "\\r").replace("\f", "\\f")
+    body = shown.rstrip(" ")
+    shown = text(body) + "\N{MIDDLE DOT}" * (len(shown) - len(body))
+    return (shown[:_LONGEST] + "…" if len(shown) > _LONGEST else shown) + ending
