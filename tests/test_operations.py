@@ -470,6 +470,29 @@ class TestProbe:
         assert answers == [["present", "present"], ["absent", "present"], ["absent", "absent"]]
 
 
+def test_what_one_diff_brought_for_several_patches_is_there_for_each(tmp_path: Path) -> None:
+    """The second, moved by the first and with a twin above it, could not come out by its text."""
+    block = b"def %s():\n    begin()\n    run()\n    end()\n\n\n"
+    old = b"".join(block % name for name in (b"f", b"g"))
+    head, tail = old[: len(old) // 2], old[len(old) // 2 :]
+    first = b"import os\n\n" + old
+    second = head + tail.replace(b"run", b"walk")
+    both = b"import os\n\n" + second
+    write_catalog(
+        tmp_path / "catalog",
+        entry("first", diff("twins.py", old, first)),
+        entry("second", diff("twins.py", old, second)),
+    )
+    scene = make_scene(tmp_path, files={"twins.py": old})
+    operations.apply(request(scene, AdHoc(id="all", text=diff("twins.py", old, both))))
+    for report in (operations.verify(request(scene)), operations.apply(request(scene))):
+        assert states(report) == dict.fromkeys(("first", "second", "all"), "applied")
+        assert not report.wrote
+    assert states(operations.revert(request(scene, "first"))) == {"first": "not-applied"}
+    operations.revert(request(scene))
+    assert (scene.package / "twins.py").read_bytes() == old
+
+
 class TestRevert:
     def test_all_that_is_in_goes_out_to_the_byte(self, scene: Scene) -> None:
         before = scene.everything()

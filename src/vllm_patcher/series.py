@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from . import judge
+from .identify import identify
 from .stack import Problem, Stack
 from .states import (
     APPLIED,
@@ -55,6 +56,7 @@ class Series:
         self.unfit: list[tuple[Known, list[Problem]]] = []
         self.findings: list[Finding] = []
         self._states: dict[str, str] = {}
+        self._but_for: dict[frozenset[Known], tuple[Known, ...]] = {}
 
     def on(self, path: str) -> list[Known]:
         """Return the patches that are to be on one path, whole or in part."""
@@ -199,15 +201,24 @@ class Series:
         Asked before it is laid: if it comes first in the series it would fit, and they would not.
         """
         on = dict.fromkeys(other for path in patch.paths for other in self._found.on(path))
+        if not on or not on.keys() <= self._staying:
+            return []
         current = self._here.current
         done = (
-            bool(on)
-            and on.keys() <= self._staying
-            and not judge.fits(current, patch)
+            not judge.fits(current, patch)
             and judge.contains(current, patch, surely=True)
             and judge.fits(self._base_for(patch), patch)
         )
-        return [other.id for other in on] if done else []
+        return [other.id for other in on] if done or patch in self._there_but_for(on) else []
+
+    def _there_but_for(self, some: Iterable[Known]) -> tuple[Known, ...]:
+        """The patches that would be found if some that are in were not known."""
+        key = frozenset(some)
+        if key not in self._but_for:
+            known = [other for other in self._here.known if other not in key]
+            again = identify(self._here.current, known, [], self._here.pristine)
+            self._but_for[key] = again.patches
+        return self._but_for[key]
 
     def _base_for(self, patch: Known) -> Tree:
         """The base with what a patch requires in it, as far as that is in."""
