@@ -166,7 +166,7 @@ def test_a_relative_folder_becomes_absolute(
         ("schema = 2", "schema must be 1, the only one this version knows"),
         ("schema = true", "schema must be an integer, not true or false"),
         ('schema = "1"', "schema must be an integer, not a text"),
-        ("schema = 1\npatches = []", "unknown key 'patches'"),
+        ("schema = 1\npatches = []", "unknown key 'patches'; did you mean patch?"),
     ],
 )
 def test_a_bad_head(tmp_path: Path, head: str, expected: str) -> None:

@@ -656,6 +656,11 @@ class TestShow:
         ran = run("show", "x", "--diff", *catalog)
         assert (ran.code, ran.out) == (3, "")
         assert run("show", "x", "--diff", "--for", "0.9.2", *catalog).out == pair[0][1].decode()
+        here = make_scene(tmp_path / "other").run("show", "x", "--diff", *catalog)
+        assert (here.out, here.err) == (
+            pair[1][1].decode(),
+            "note: for the vLLM that was found, 0.11.0\n",
+        )
 
     def test_what_was_applied_is_shown_from_the_receipt(self, scene: Scene) -> None:
         fix = scene.diff_file("fix.patch", patch(a05="50"))

@@ -8,6 +8,7 @@ import pytest
 
 from scenes import entry, patch, write_catalog
 from vllm_patcher import catalog, listing
+from vllm_patcher.digests import sha256
 from vllm_patcher.errors import UnsupportedVersion
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def test_an_entry_has_all_that_is_filled_in(tmp_path: Path) -> None:
         "            CVE-2025-54321",
         "references  https://example.org/1",
         f"probe       {tmp_path}/one.py",
+        f"sha256      {sha256(OLD)}  >=0.8.0,<0.11.1",
         "skip        docs/**",
         "note        First.",
         "            Second.",

@@ -171,7 +171,7 @@ def test_what_a_probe_says_is_said_once(plain: Report, answer: str, line: str, s
         ({"verb": "revert", "wrote": True}, "restart running vLLM processes"),
         (
             {"verb": "apply", "wrote": True, "edits": ()},
-            "no source was changed; the records and the bytecode beside it were put right",
+            "no source was changed: what is in is recorded now, and no old bytecode hides it",
         ),
         ({"verb": "apply", "edits": ()}, "nothing had to be changed"),
         ({"verb": "revert", "edits": ()}, "nothing to revert"),

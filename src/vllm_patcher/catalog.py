@@ -81,6 +81,7 @@ def load_all(folders: Sequence[str], *, builtin: bool, locked: bool = True) -> C
     patches: list[Patch] = []
     owners: dict[str, str] = {}
     locks: dict[str, dict[str, dict[str, Change]]] = {}
+    of_builtin = False
     for folder in chosen:
         if os.path.isfile(folder):
             problems.append(f"{folder}: a file; name the folder that holds {manifest.NAME}")
@@ -91,6 +92,7 @@ def load_all(folders: Sequence[str], *, builtin: bool, locked: bool = True) -> C
             problems += error.facts
             continue
         for name in sorted(ids & owners.keys()):
+            of_builtin |= builtin and owners[name] == chosen[0]
             problems.append(f"{_manifest(folder)}: patch {name!r}: also in {owners[name]}")
         owners.update(dict.fromkeys(ids, folder))
         patches += found
@@ -98,7 +100,8 @@ def load_all(folders: Sequence[str], *, builtin: bool, locked: bool = True) -> C
             locks.update(_lock(folder, ids, problems))
     problems += _link_problems(patches, owners.keys())
     if problems:
-        raise InvalidCatalog("the patch catalog can't be used", facts=problems)
+        hint = "add --no-builtin to leave the built-in catalog out" if of_builtin else None
+        raise InvalidCatalog("the patch catalog can't be used", facts=problems, hint=hint)
     return Catalog(folders=chosen, patches=tuple(patches), lock=Lock(locks))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .explain import describe, does_not_compile_any_more
 from .identify import identify
-from .judge import contains
+from .judge import FOREIGN, contains
 from .states import Reason
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def not_exact(found: Found, stack: Stack, goal: Iterable[Known]) -> Iterable[Rea
             placements = stack.placements.get((patch.id, path), ())
             moved = max((placement.offset for placement in placements), key=abs, default=0)
             if path not in found.proven:
-                yield Reason(what="--exact: the file is not proven by RECORD", path=path)
+                what = "--exact: the file is not proven by RECORD"
+                yield Reason(what=what, path=path, misfit=FOREIGN)
             elif moved and not stack.listed(patch, path):
                 what = f"--exact: a hunk of {patch.id} moved {moved:+} lines"
                 yield Reason(what=what, path=path)

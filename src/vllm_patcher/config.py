@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vllm_patcher.values import Value
 
 from .digests import is_sha256
-from .errors import InvalidCatalog, InvalidConfig
+from .errors import InvalidCatalog, InvalidConfig, like
 from .manifest import read_toml
 from .request import DIFF_SUFFIXES
 
@@ -53,7 +53,7 @@ def read(folder: str, environ: Mapping[str, str]) -> Config:
     config = _from_file(folder, environ)
     named = environ.get(PATCHES, "").split()
     if named:
-        where = config.where or PATCHES
+        where = f"{PATCHES} and {config.where}" if config.where else PATCHES
         config = config.replaced(patches=tuple(named), where=where)
     for key in ("strict", "exact"):
         value = environ.get(f"VLLM_PATCH_{key.upper()}", "")
@@ -118,7 +118,8 @@ def _of_table(path: str, table: Mapping[str, object]) -> Config:
     home = os.path.dirname(path)
     unknown = sorted(set(table) - set(Config._fields) | (set(table) & {"where"}))
     if unknown:
-        raise _wrong(path, f"unknown key {', '.join(unknown)}")
+        meant = "".join(f"; did you mean {word}?" for word in like(unknown[0], Config._fields)[:1])
+        raise _wrong(path, f"unknown key {', '.join(unknown)}{meant}")
     flags = {key: _flag(path, table, key) for key in ("builtin", "strict", "exact") if key in table}
     return Config(
         where=path,

@@ -75,6 +75,7 @@ def _report_document(report: Report) -> dict[str, Any]:
         "hiding": list(report.hiding),
         "shadowing": list(report.shadowing),
         "not_needed": report.passed_over,
+        "if_named": list(report.if_named),
         "notes": list(report.notes),
     }
 

@@ -21,6 +21,13 @@ def pasted(*words: str) -> str:
     return join(words)
 
 
+def like(word: str, known: Iterable[str]) -> list[str]:
+    """Give the known words that a mistyped one may mean, the likeliest first."""
+    from difflib import get_close_matches
+
+    return get_close_matches(word, [*dict.fromkeys(known)], n=3)
+
+
 class VllmPatchError(Exception):
     """The root of all refusals.
 

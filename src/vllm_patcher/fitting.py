@@ -106,7 +106,8 @@ def document(found: Sequence[Fit]) -> dict[str, Any]:
 def proof_text(proofs: Sequence[Proof], *, style: Style = plain) -> Iterator[str]:
     """Yield a line a patch: whether it is proven, and on how many releases."""
     for proof in proofs:
-        faults = f"not proven ({len(proof.faults)} faults)"
+        count = len(proof.faults)
+        faults = f"not proven ({count} fault{'' if count == 1 else 's'})"
         if proof.faults:
             yield f"{dotted(proof.id, _PROOF_WIDTH)} {style(faults, 'red')}"
             continue

@@ -169,6 +169,7 @@ def entry_text(entry: Entry) -> Iterator[str]:
         ("conflicts", patch.conflicts),
         ("references", patch.references),
         ("probe", [patch.probe_path] if patch.probe_path else []),
+        ("sha256", [f"{variant.sha256}  {variant.vllm}" for variant in patch.variants]),
         ("skip", patch.skip),
         ("note", patch.note.strip().splitlines()),
     ]

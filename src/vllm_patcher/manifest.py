@@ -17,7 +17,7 @@ from vllm_patcher.values import Value
 
 from . import versions
 from .digests import is_sha256, sha256
-from .errors import InvalidCatalog
+from .errors import InvalidCatalog, like
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -225,7 +225,8 @@ class _Table:
 
     def finish(self) -> None:
         for key in sorted(self.raw.keys() - self._known):
-            self.problem(f"unknown key {key!r}")
+            meant = "".join(f"; did you mean {word}?" for word in like(key, self._known)[:1])
+            self.problem(f"unknown key {key!r}{meant}")
 
     def value(self, key: str, kind: type[_T], *, default: _T | None = None) -> _T:
         """Take a value of just this type; without a default the key must be there."""

@@ -221,10 +221,9 @@ class _Prover:
                 continue
             if verdict_of(plan_of(here), patch.id).state not in FITTING:
                 continue
-            answer = "nothing"
-            if patch.probe is not None:
-                files = {**self._reads(patch, wheel), **here.situation.current}
-                answer = self._probe(patch, files)
+            if patch.probe is None:
+                return [f"{variant.diff} fits {where}, and it has no probe"]
+            answer = self._probe(patch, {**self._reads(patch, wheel), **here.situation.current})
             if not answer.startswith(probes.ABSENT):
                 return [f"{variant.diff} fits {where}, and its probe says {answer}"]
         return []

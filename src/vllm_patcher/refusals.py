@@ -12,6 +12,7 @@ from . import bytecode, versions
 from .advice import MORE_CONTEXT, OTHER_HAND, advice
 from .checks import NOT_TAKEN_APART
 from .errors import Conflict, NotInstalled, UnsafePath, UnsupportedVersion, VllmPatchError, pasted
+from .judge import FOREIGN
 from .results import Refused, counted, report_on
 from .states import BLOCKED, CONFLICT, NOT_NEEDED, PRESENT, UNSUPPORTED
 
@@ -102,7 +103,8 @@ def _error(kind: type[VllmPatchError], finding: Finding, hint: str) -> VllmPatch
 
 
 def _refusal(reason: Reason) -> VllmPatchError:
-    hint = MORE_CONTEXT if reason.misfit == NOT_TAKEN_APART else None
+    hints = {NOT_TAKEN_APART: MORE_CONTEXT, FOREIGN: OTHER_HAND}
+    hint = hints.get(reason.misfit)
     return Conflict(reason.what, facts=[reason.where] if reason.path else [], hint=hint)
 
 

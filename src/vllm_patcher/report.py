@@ -183,6 +183,8 @@ def _reason(reason: Reason) -> Iterator[str]:
 def _closing(report: Report) -> Iterator[str]:
     if report.verb in ("apply", "verify", "preview") and not report.patches:
         yield f"nothing to do for vLLM {report.version or 'of unknown version'}"
+    if report.if_named:
+        yield f"only if named: {', '.join(report.if_named)}"
     if report.passed_over and report.verb != "revert":
         patches = "1 patch is" if report.passed_over == 1 else f"{report.passed_over} patches are"
         yield f"{patches} not needed for this version"
@@ -198,7 +200,7 @@ def _done(report: Report) -> Iterator[str]:
     if report.wrote and report.edits:
         yield "restart running vLLM processes"
     elif report.wrote:
-        yield "no source was changed; the records and the bytecode beside it were put right"
+        yield "no source was changed: what is in is recorded now, and no old bytecode hides it"
     elif report.verb == "revert":
         yield "nothing to revert"
     elif report.patches:

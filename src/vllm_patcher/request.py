@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
-from .errors import InvalidPatch, UnknownPatch, pasted
+from .errors import InvalidPatch, UnknownPatch, like, pasted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ def from_file(path: str, ids: Sequence[str]) -> AdHoc:
             f"{path} is no plain file, so it gives the diff no id", hint="add --id NAME"
         )
     if not os.path.isfile(path) and not (is_diff and os.path.lexists(path)):
-        close = [stem] if is_diff and stem in ids else _similar(path, ids)
+        close = [stem] if is_diff and stem in ids else like(path, ids)
         raise UnknownPatch(
             f"no patch {path!r}: there is neither such an id nor such a file",
             facts=[f"did you mean {name}?" for name in close],
@@ -88,9 +88,3 @@ def read_diff(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise InvalidPatch(f"{path} can't be read: {error.strerror}") from error
-
-
-def _similar(name: str, ids: Sequence[str]) -> list[str]:
-    from difflib import get_close_matches
-
-    return get_close_matches(name, dict.fromkeys(ids), n=3)

@@ -109,7 +109,8 @@ class Report(Value):
 
     ``edits`` are the changes made or, where nothing was written, those that would be.
     ``hiding`` are .pyc files that run in place of a patched source, ``shadowing`` files that
-    Python takes before one. ``passed_over`` counts patches for other versions. ``wrote`` says
+    Python takes before one. ``passed_over`` counts patches for other versions, ``if_named`` are
+    those for this one that come only to who names them. ``wrote`` says
     whether anything on disk was changed. ``failures`` are all reasons for which `verify` answers
     no; ``strict`` says that it was asked to be strict.
     """
@@ -123,6 +124,7 @@ class Report(Value):
     hiding: tuple[str, ...] = ()
     shadowing: tuple[str, ...] = ()
     passed_over: int = 0
+    if_named: tuple[str, ...] = ()
     wrote: bool = False
     strict: bool = False
     failures: tuple[VllmPatchError, ...] = ()
@@ -195,6 +197,7 @@ def report_on(
             bytecode.shadowing, here, [path for path in patched if plan.target[path] is not None]
         ),
         passed_over=len(findings) - len(shown),
+        if_named=() if verb in ("status", "diff", "revert") else _if_named(here, findings),
         wrote=wrote,
         strict=strict,
         notes=tuple(dict.fromkeys([*here.install.notes, *here.notes, *notes, *linked])),
@@ -265,6 +268,15 @@ def _advice(report: Report, item: Outcome) -> str:
 
 def _names(items: Sequence[Outcome]) -> str:
     return items[0].id if len(items) == 1 else f"any of {len(items)} patches"
+
+
+def _if_named(here: Survey, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Name the patches for this version that nobody asked about, where nobody named any."""
+    if any(finding.named for finding in findings):
+        return ()
+    told = {finding.id for finding in findings}
+    others = [here.asked[one.id] for one in here.catalog.patches if one.id not in told]
+    return tuple(asked.id for asked in others if asked.candidates and not asked.gate)
 
 
 def _outcome(here: Survey, finding: Finding, was: str, *, strict: bool) -> Outcome:

@@ -232,6 +232,8 @@ class _Reader:
             try:
                 named.append(self._name(item, asked, listed))
             except (InvalidPatch, UnknownPatch, UnsafePath) as error:
+                if self.request.policy:
+                    error.facts = (*error.facts, f"{self.request.policy} names it")
                 errors.append(error)
         if len(errors) == 1:
             raise errors[0]

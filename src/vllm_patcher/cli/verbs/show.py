@@ -10,7 +10,7 @@ from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, options
 from vllm_patcher.cli.running import complete, given, guarded
 from vllm_patcher.cli.shell import EXIT_OK
-from vllm_patcher.errors import NotInstalled, UnknownPatch
+from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
 
 if TYPE_CHECKING:
     from vllm_patcher.request import Request
@@ -37,7 +37,12 @@ def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -
         patches = catalog.load_all(request.catalogs, builtin=request.builtin, locked=False).patches
         found = next((patch for patch in patches if patch.id == name), None)
         if found is not None:
-            entry = listing.entry(found, release)
+            version = release
+            if only_diff and release is None and len(found.variants) > 1:
+                version = _version(request)
+                if version is not None:
+                    output.note(f"for the vLLM that was found, {version}")
+            entry = listing.entry(found, version)
         else:
             entry = listing.Entry(patch=None, diffs=(("", _applied_text(request, name)),))
         if output.json:
@@ -52,6 +57,16 @@ def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -
         return EXIT_OK
 
     return output.ending(guarded(call, output, one))
+
+
+def _version(request: Request) -> str | None:
+    """The version of the vLLM that is meant; None if there is none, or it says none."""
+    from vllm_patcher import operations
+
+    try:
+        return request.assume_version or operations.locate(request).version or None
+    except VllmPatchError:
+        return None
 
 
 def _applied_text(request: Request, name: str) -> bytes:
