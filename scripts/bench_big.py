@@ -1,4 +1,4 @@
-"""How vllm-patch grows with a diff, beside git and GNU patch; and what `fit` fetches.
+"""How vllm-patch grows with a diff, beside git and GNU patch.
 
 Run it with `make bench`. A diff of 200 files with 50 hunks each (13 MB), one of half of it, and a
 source file of 50 MB; each contender starts from the same tree in every round, and the median

@@ -14,8 +14,12 @@ import click
 
 import vllm_patcher
 from vllm_patcher import cli, errors, results
+from vllm_patcher.cluster import folding, gathered, raylets
 from vllm_patcher.install import Install
+from vllm_patcher.plan import Edit
+from vllm_patcher.probes import Probe
 from vllm_patcher.results import FileStatus, Outcome
+from vllm_patcher.states import Reason
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -30,7 +34,7 @@ CLI_HEAD = f"""\
 {MADE}
 
 `vllm-patcher` is another name of `vllm-patch`. `PATCH` is an id of a catalog, the path of a
-`.patch` or `.diff` file, or `-` for standard input, with `--id`. Results go to standard output;
+diff file, or `-` for standard input, with `--id`. Results go to standard output;
 warnings, errors and hints go to standard error. The [exit codes](exit-codes.md) are a contract,
 and so is [what `--json` prints](json.md). Options come after the verb; each verb has `--help`.
 """
@@ -45,7 +49,9 @@ CLI_TAIL = """
 `--catalog` is not given. |
 | `VLLM_PATCH_CONFIG`, `VLLM_PATCH_PATCHES`, `VLLM_PATCH_STRICT`, `VLLM_PATCH_EXACT` | What a \
 project wants; see [a project's own patches](config.md). |
-| `PIP_INDEX_URL`, `UV_INDEX_URL` | The index that `fit` asks, where `--index-url` is not given. |
+| `PIP_INDEX_URL`, `UV_DEFAULT_INDEX`, `UV_INDEX_URL` | The index that `fit` asks, where \
+`--index-url` is not given; the first that is set. |
+| `PIP_CERT`, `REQUESTS_CA_BUNDLE`, `SSL_CERT_FILE` | The certificates that `fit` trusts. |
 | `XDG_CACHE_HOME` | Where `fit` keeps what it has read (`~/.cache`). |
 | `SOURCE_DATE_EPOCH` | The time that changed files get, or the old one plus a second if \
 that is later. |
@@ -67,7 +73,7 @@ from vllm_patcher import Refused, Request, apply, verify
 request = Request(patches=("lora-finish-request",), python="/opt/venv")
 try:
     report = apply(request)
-except Refused as error:
+except Refused as error:  # there is a vLLM, and the patch does not go in
     print(error.what, *error.facts, error.hint, sep="\\n")
     raise
 print(report.wrote, {{patch.id: patch.state for patch in report.patches}})
@@ -75,16 +81,16 @@ assert verify(request).ok
 ```
 """
 ERRORS_HEAD = """\
-All others are subclasses of `VllmPatchError`, in `vllm_patcher.errors` and `vllm_patcher.results`;
-`errors` of a `Refused` and `failures` of a `Report` are made of them. What is raised besides is a
-bug, or Python's own: `KeyboardInterrupt`, `MemoryError`.
+All others are subclasses of `VllmPatchError`, in the modules that the table names; `errors` of a
+`Refused` and `failures` of a `Report` are made of them, and those of `cluster` are of answers about
+many nodes. What is raised besides is a bug, or Python's own: `KeyboardInterrupt`, `MemoryError`.
 
-| error | `code` | meaning |
-|---|---|---|"""
+| error | of | `code` | meaning |
+|---|---|---|---|"""
 SECTIONS: dict[str, tuple[type | str, ...]] = {
     "What to ask": ("Request", "AdHoc"),
     "Verbs": ("apply", "preview", "verify", "revert", "status", "changes", "locate"),
-    "What they answer": ("Report", Outcome, FileStatus, Install),
+    "What they answer": ("Report", Outcome, Reason, Probe, FileStatus, Edit, Install),
     "What they raise": ("VllmPatchError", "Refused"),
 }
 
@@ -166,11 +172,13 @@ def python_page() -> str:
         for item in items:
             lines += _told(getattr(vllm_patcher, item) if isinstance(item, str) else item)
     lines += [ERRORS_HEAD]
-    kinds = [kind for module in (errors, results) for kind in vars(module).values()]
+    modules = (errors, results, folding, gathered, raylets)
+    kinds = [kind for module in modules for kind in vars(module).values()]
     for kind in dict.fromkeys(filter(inspect.isclass, kinds)):
         if issubclass(kind, errors.VllmPatchError) and "code" in vars(kind):
             meaning = _cell(" ".join(_doc(kind).split()))
-            lines.append(f"| `{kind.__name__}` | `{kind.code}` | {meaning} |")
+            place = kind.__module__.removeprefix("vllm_patcher.")
+            lines.append(f"| `{kind.__name__}` | `{place}` | `{kind.code}` | {meaning} |")
     return "\n".join(lines) + "\n"
 
 

@@ -267,11 +267,12 @@ class TestApply:
         assert "| odd | **conflict** |" in done.summary
         assert installers.contents(runner.home.site) == before
 
-    def test_an_option_it_has_not(self, runner: Runner) -> None:
-        done = runner.step(RUN, command="apply", strict="true")
-        assert (done.code, done.outputs["json"]) == (2, "")
-        assert "--strict" in done.log
-        assert done.commands[0][0] == "error"
+    @pytest.mark.parametrize("name", ["strict", "probe"])
+    def test_what_only_verify_takes(self, runner: Runner, name: str) -> None:
+        done = runner.step(RUN, command="apply", **{name: "true"})
+        assert done.code == 2
+        ((kind, _, said),) = done.commands
+        assert (kind, said) == ("error", "the inputs strict and probe are for verify")
 
 
 SLY = (

@@ -532,7 +532,7 @@ class TestJson:
 
 
 class TestHelp:
-    @pytest.mark.parametrize("verb", VERBS)
+    @pytest.mark.parametrize("verb", ALL_VERBS)
     def test_every_verb_and_option_is_explained(self, verb: str) -> None:
         ran = run(verb, "--help")
         assert (ran.code, ran.err) == (0, "")

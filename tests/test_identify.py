@@ -146,6 +146,7 @@ def test_a_hopeless_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     files = put(base, *many[:16])
     files["a.py"] = a_foreign(files["a.py"])
     assert World(released=base, catalog=many, files=files).found() == {}
+    assert next(tried) > len(many)
 
 
 def test_a_tree_patched_with_gnu_patch_is_recognised(tmp_path: Path) -> None:

@@ -395,6 +395,8 @@ class TestVerify:
         assert operations.status(request(scene)).ok
         assert operations.preview(request(scene)).ok
         assert operations.changes(request(scene)).edits
+        with pytest.raises(AssertionError, match="takes no lock"):
+            operations.revert(request(scene))
 
     def test_a_shared_file_that_nothing_explains_may_be_in_the_cache(self, scene: Scene) -> None:
         target = scene.package / "a.py"

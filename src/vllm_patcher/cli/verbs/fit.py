@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command("fit")
 @PATCHES
 @click.option("--releases", "among", default="", metavar="SPEC", help="Only these, as '>=0.9'.")
-@click.option("--index-url", metavar="URL", help="Index to ask.  [PIP_INDEX_URL, UV_INDEX_URL]")
+@click.option("--index-url", metavar="URL", help="Index to ask.  [PIP_INDEX_URL, UV_DEFAULT_INDEX]")
 @click.option("--check", is_flag=True, help="Prove a whole catalog: ranges, probes and lock.")
 @click.option("--lock", is_flag=True, help="Prove it, and write its lock.json.")
 @options(DIFFS, CATALOG, show("text", "json", "markdown"))
