@@ -13,7 +13,7 @@ from py_compile import PycInvalidationMode as Mode
 
 import pytest
 
-from vllm_patcher import bytecode
+from vllm_patcher.bytecode import Bytecode
 
 OLD, NEW = b"VALUE = 'old'\n", b"VALUE = 'new'\n"
 FOREIGN = b"\x61\x0d\x0d\x0a"  # CPython 3.9
@@ -64,7 +64,7 @@ def value(package: Path) -> str:
 
 
 def hiding(package: Path) -> list[Path]:
-    return [Path(path) for path in bytecode.hiding(str(package), "v1/stats.py")]
+    return [Path(path) for path in Bytecode(str(package)).hiding("v1/stats.py")]
 
 
 def test_by_time_with_the_same_second_and_size(package: Path) -> None:
@@ -200,17 +200,17 @@ def test_compiled_gives_every_tag_and_level_and_no_other_module(package: Path) -
     for name in [*mine, "statsd.cpython-310.pyc", "stats.cpython-310.pyc.140", "stats.txt"]:
         (cache / name).write_bytes(b"")
     (package / "v1" / "stats.pyc").write_bytes(b"")
-    assert bytecode.compiled(str(package), "v1/stats.py") == (
+    assert Bytecode(str(package)).compiled("v1/stats.py") == (
         *(f"v1/__pycache__/{name}" for name in mine),
         "v1/stats.pyc",
     )
-    assert bytecode.compiled(str(package), "v1/none.py") == ()
+    assert Bytecode(str(package)).compiled("v1/none.py") == ()
 
 
 def test_compiled_at_the_top_of_the_package(package: Path) -> None:
     (package / "__pycache__").mkdir()
     (package / "__pycache__" / "__init__.cpython-311.pyc").write_bytes(b"")
-    found = bytecode.compiled(str(package), "__init__.py")
+    found = Bytecode(str(package)).compiled("__init__.py")
     assert found == ("__pycache__/__init__.cpython-311.pyc",)
 
 
@@ -225,22 +225,22 @@ def test_compiled_at_the_top_of_the_package(package: Path) -> None:
 )
 def test_an_extension_module_shadows(package: Path, name: str) -> None:
     (package / "v1" / name).write_bytes(b"")
-    assert bytecode.shadowing(str(package), "v1/stats.py") == (str(package / "v1" / name),)
+    assert Bytecode(str(package)).shadowing("v1/stats.py") == (str(package / "v1" / name),)
 
 
 @pytest.mark.parametrize("name", ["stats.py.so", "stats.data.so", "statsd.so", "stats.abi3.so.bak"])
 def test_what_is_no_extension_module_of_that_name(package: Path, name: str) -> None:
     (package / "v1" / name).write_bytes(b"")
-    assert bytecode.shadowing(str(package), "v1/stats.py") == ()
+    assert Bytecode(str(package)).shadowing("v1/stats.py") == ()
 
 
 @pytest.mark.parametrize("init", ["__init__.py", "__init__.pyc", "__init__.abi3.so"])
 def test_a_package_shadows(package: Path, init: str) -> None:
     inner = package / "v1" / "stats"
     inner.mkdir()
-    assert bytecode.shadowing(str(package), "v1/stats.py") == ()  # so far a namespace
+    assert Bytecode(str(package)).shadowing("v1/stats.py") == ()  # so far a namespace
     (inner / init).write_bytes(b"")
-    assert bytecode.shadowing(str(package), "v1/stats.py") == (str(inner),)
+    assert Bytecode(str(package)).shadowing("v1/stats.py") == (str(inner),)
 
 
 def test_an_extension_module_shadows_the_init_of_a_package(package: Path) -> None:
@@ -248,7 +248,7 @@ def test_an_extension_module_shadows_the_init_of_a_package(package: Path) -> Non
     (package / "v1.so").write_bytes(b"")  # Python takes the folder first
     (package / "v1" / "__init__").mkdir()  # and never looks for the init of an init
     (package / "v1" / "__init__" / "__init__.py").write_bytes(b"")
-    found = bytecode.shadowing(str(package), "v1/__init__.py")
+    found = Bytecode(str(package)).shadowing("v1/__init__.py")
     assert found == (str(package / "v1" / "__init__.abi3.so"),)
 
 
@@ -263,8 +263,9 @@ def test_python_agrees_that_a_package_shadows_and_a_namespace_does_not(package: 
 def test_only_python_files_have_answers(package: Path) -> None:
     (package / "v1" / "stats.json").write_bytes(b"")
     (package / "v1" / "stats.so").write_bytes(b"")
+    bytecode = Bytecode(str(package))
     for look in (bytecode.hiding, bytecode.compiled, bytecode.shadowing):
-        assert look(str(package), "v1/stats.json") == ()
+        assert look("v1/stats.json") == ()
 
 
 def test_the_magic_number_is_where_the_header_says(package: Path) -> None:

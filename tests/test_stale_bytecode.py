@@ -24,7 +24,7 @@ import pytest
 import scenes
 import vllm_patcher
 from installers import Environment, run, uv_venv
-from vllm_patcher import bytecode
+from vllm_patcher.bytecode import Bytecode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -488,7 +488,7 @@ def test_without_the_rule_it_is_stale(bare: Environment, interpreter: Interprete
     os.utime(other, (whole, whole))
     os.replace(other, source)
     assert interpreter.value() == "5"
-    assert bytecode.hiding(str(bare.package), "a.py")
+    assert Bytecode(str(bare.package)).hiding("a.py")
 
 
 def test_bytecode_of_a_prefix_is_out_of_reach_and_does_no_harm(

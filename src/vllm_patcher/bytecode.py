@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .compiling import code_of
@@ -27,74 +26,79 @@ _SECOND = 10**9  # in nanoseconds
 _EXTENSION_TAGS = (".cpython-", ".abi3", ".pypy")
 
 
-def names(folder: str) -> list[str]:
-    """Give the names in a folder, sorted; none if it can't be listed."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
+class Bytecode:
+    """The compiled files of one package; each folder is listed once, as it was when first asked."""
 
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._listed: dict[str, list[str]] = {}
 
-#: How a folder is listed; who asks about many files of one passes `functools.cache(names)`.
-Listing = Callable[[str], list[str]]
+    def compiled(self, path: str) -> tuple[str, ...]:
+        """Give every `.pyc` there is of a source file, relative to the package.
 
+        Those are `__pycache__/STEM.*.pyc` of all tags and optimisation levels and a
+        `STEM.pyc` beside the source, which need not exist.
+        """
+        if not path.endswith(".py"):
+            return ()
+        folder, stem = _split(path)
+        cache = os.path.join(folder, "__pycache__")
+        found = [
+            os.path.join(cache, name)
+            for name in _beginning(self._names(os.path.join(self._package, cache)), stem)
+            if name.endswith(".pyc")
+        ]
+        legacy = os.path.join(folder, stem + ".pyc")
+        if os.path.lexists(os.path.join(self._package, legacy)):
+            found.append(legacy)
+        return tuple(found)
 
-def compiled(package: str, path: str, *, listing: Listing = names) -> tuple[str, ...]:
-    """Give every `.pyc` there is of a source file, relative to the package.
+    def hiding(self, path: str) -> tuple[str, ...]:
+        """Give the `.pyc` files, absolute, that run in place of what the source now says.
 
-    Those are `__pycache__/STEM.*.pyc` of all tags and optimisation levels and a
-    `STEM.pyc` beside the source, which need not exist.
-    """
-    if not path.endswith(".py"):
-        return ()
-    folder, stem = _split(path)
-    cache = os.path.join(folder, "__pycache__")
-    found = [
-        os.path.join(cache, name)
-        for name in _beginning(listing(os.path.join(package, cache)), stem)
-        if name.endswith(".pyc")
-    ]
-    legacy = os.path.join(folder, stem + ".pyc")
-    if os.path.lexists(os.path.join(package, legacy)):
-        found.append(legacy)
-    return tuple(found)
+        For a source that is absent that is a `STEM.pyc` beside it. A file that can't be read
+        or is too short for a header hides nothing: Python passes over it as well.
+        """
+        if not path.endswith(".py"):
+            return ()
+        source = os.path.join(self._package, path)
+        try:
+            status = os.stat(source)
+        except OSError:
+            legacy = source[: -len(".py")] + ".pyc"
+            return (legacy,) if _header(legacy) else ()
+        cached = [os.path.join(self._package, name) for name in self.compiled(path)]
+        return tuple(
+            pyc
+            for pyc in cached
+            if os.path.basename(os.path.dirname(pyc)) == "__pycache__"
+            and _hides(pyc, source, status)
+        )
 
+    def shadowing(self, path: str) -> tuple[str, ...]:
+        """Give the extension modules and packages, absolute, that Python takes before it."""
+        if not path.endswith(".py"):
+            return ()
+        folder, stem = _split(path)
+        base = os.path.join(self._package, folder) if folder else self._package
+        found = [os.path.join(base, name) for name in _extensions(self._names(base), stem)]
+        inner = os.path.join(base, stem)
+        # A folder without any kind of __init__ is at most a namespace, and the source beats that.
+        inside = self._names(inner) if stem != "__init__" else []
+        if not {"__init__.py", "__init__.pyc"}.isdisjoint(inside) or _extensions(
+            inside, "__init__"
+        ):
+            found.append(inner)
+        return tuple(found)
 
-def hiding(package: str, path: str, *, listing: Listing = names) -> tuple[str, ...]:
-    """Give the `.pyc` files, absolute, that run in place of what the source now says.
-
-    For a source that is absent that is a `STEM.pyc` beside it. A file that can't be read
-    or is too short for a header hides nothing: Python passes over it as well.
-    """
-    if not path.endswith(".py"):
-        return ()
-    source = os.path.join(package, path)
-    try:
-        status = os.stat(source)
-    except OSError:
-        legacy = source[: -len(".py")] + ".pyc"
-        return (legacy,) if _header(legacy) else ()
-    cached = [os.path.join(package, name) for name in compiled(package, path, listing=listing)]
-    return tuple(
-        pyc
-        for pyc in cached
-        if os.path.basename(os.path.dirname(pyc)) == "__pycache__" and _hides(pyc, source, status)
-    )
-
-
-def shadowing(package: str, path: str, *, listing: Listing = names) -> tuple[str, ...]:
-    """Give the extension modules and packages, absolute, that Python takes before the source."""
-    if not path.endswith(".py"):
-        return ()
-    folder, stem = _split(path)
-    base = os.path.join(package, folder) if folder else package
-    found = [os.path.join(base, name) for name in _extensions(listing(base), stem)]
-    inner = os.path.join(base, stem)
-    # A folder without any kind of __init__ is at most a namespace, and the source beats that.
-    inside = names(inner) if stem != "__init__" else []
-    if not {"__init__.py", "__init__.pyc"}.isdisjoint(inside) or _extensions(inside, "__init__"):
-        found.append(inner)
-    return tuple(found)
+    def _names(self, folder: str) -> list[str]:
+        """The names in a folder, in order; none if it can't be listed."""
+        if folder not in self._listed:
+            try:
+                self._listed[folder] = sorted(os.listdir(folder))
+            except OSError:
+                self._listed[folder] = []
+        return self._listed[folder]
 
 
 def _hides(pyc: str, source: str, status: os.stat_result) -> bool:

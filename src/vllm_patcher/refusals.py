@@ -5,11 +5,11 @@ Always true here: nothing is written, and a plan that nothing stands against pas
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
-from . import bytecode, versions
+from . import versions
 from .advice import MORE_CONTEXT, OTHER_HAND, advice
+from .bytecode import Bytecode
 from .checks import NOT_TAKEN_APART
 from .errors import Conflict, NotInstalled, UnsafePath, UnsupportedVersion, VllmPatchError, pasted
 from .judge import FOREIGN
@@ -109,11 +109,11 @@ def _refusal(reason: Reason) -> VllmPatchError:
 
 
 def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
-    package, listing = here.install.package, cache(bytecode.names)
+    bytecode = Bytecode(here.install.package)
     for edit in plan.edits:
         if edit.after is None:
             continue
-        for name in bytecode.shadowing(package, edit.path, listing=listing):
+        for name in bytecode.shadowing(edit.path):
             yield UnsafePath(
                 f"Python would never read vllm/{edit.path}",
                 facts=[f"{name} is taken before it"],

@@ -6,14 +6,14 @@ Always true here: a report is complete in itself; how it is shown is decided els
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
-from . import bytecode, digests, versions
+from . import digests, versions
 from .advice import advice
+from .bytecode import Bytecode
 from .errors import UnsupportedVersion, VllmPatchError, pasted
 from .probes import ABSENT, SHOWN, Probe
 from .states import (
@@ -183,7 +183,8 @@ def report_on(
     files = _files(here, plan, shown)
     linked = shared(here, plan, [file.path for file in files])
     there = (*(plan.goal if wrote else plan.found.patches), *plan.there_anyhow)
-    patched = [path for patch in there for path in patch.paths]
+    patched = dict.fromkeys(path for patch in there for path in patch.paths)
+    bytecode = Bytecode(here.install.package)
     report = Report(
         verb=verb,
         install=here.install,
@@ -191,10 +192,13 @@ def report_on(
         patches=tuple(_outcome(here, item, before[item.id], strict=strict) for item in shown),
         files=files,
         edits=plan.edits,
-        hiding=_looked_up(bytecode.hiding, here, patched),
+        hiding=tuple(name for path in patched for name in bytecode.hiding(path)),
         # A source that a patch took away is not hidden by what the patch put in its place.
-        shadowing=_looked_up(
-            bytecode.shadowing, here, [path for path in patched if plan.target[path] is not None]
+        shadowing=tuple(
+            name
+            for path in patched
+            if plan.target[path] is not None
+            for name in bytecode.shadowing(path)
         ),
         passed_over=len(findings) - len(shown),
         if_named=() if verb in ("status", "diff", "revert") else _if_named(here, findings),
@@ -318,14 +322,6 @@ def shared(here: Survey, plan: Plan, paths: Iterable[str]) -> Iterator[str]:
 def _offsets(finding: Finding) -> dict[str, tuple[int, ...]]:
     paths = finding.patch.paths if finding.patch is not None else ()
     return {path: finding.offsets.get(path, ()) for path in paths}
-
-
-def _looked_up(
-    look: Callable[..., tuple[str, ...]], here: Survey, paths: Iterable[str]
-) -> tuple[str, ...]:
-    package, listing = here.install.package, cache(bytecode.names)
-    paths = dict.fromkeys(paths)
-    return tuple(name for path in paths for name in look(package, path, listing=listing))
 
 
 def _files(here: Survey, plan: Plan, findings: Iterable[Finding]) -> tuple[FileStatus, ...]:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
 
-from .bytecode import compiled, names
+from .bytecode import Bytecode
 from .errors import Conflict, NotPutBack, VllmPatchError
 from .record import RECORD, add_lines, remove_lines
 
@@ -203,10 +202,8 @@ def _is_back(write: _Write) -> bool:
 
 def _remove_bytecode(package: Tree, change: Change) -> None:
     # Asked for again: others may have compiled files since the plan was made.
-    listing = cache(names)
-    paths = [
-        path for edit in change.edits for path in compiled(package.root, edit.path, listing=listing)
-    ]
+    bytecode = Bytecode(package.root)
+    paths = [path for edit in change.edits for path in bytecode.compiled(edit.path)]
     for path in dict.fromkeys([*change.bytecode, *paths]):
         package.remove(path)
 

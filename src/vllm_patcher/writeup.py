@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
-from . import bytecode, receipt
+from . import receipt
+from .bytecode import Bytecode
 from .receipt import Entry
 from .transaction import Change
 
@@ -139,15 +139,15 @@ def _stale_bytecode(here: Survey, plan: Plan) -> tuple[str, ...]:
 
     What goes out counts like what comes in: a killed run may have left either.
     """
-    package, listing = here.install.package, cache(bytecode.names)
+    bytecode = Bytecode(here.install.package)
     edited = {edit.path for edit in plan.edits}
     known = (plan.goal, plan.out, plan.found.patches, here.situation.receipt, plan.there_anyhow)
     patches = dict.fromkeys(patch for some in known for patch in some)
     stale: list[str] = []
     for path in sorted(edited.union(*(patch.paths for patch in patches))):
         if path in edited or plan.target[path] is None:
-            stale += bytecode.compiled(package, path, listing=listing)
+            stale += bytecode.compiled(path)
         else:
-            hiding = bytecode.hiding(package, path, listing=listing)
-            stale += [os.path.relpath(name, package) for name in hiding]
+            hiding = bytecode.hiding(path)
+            stale += [os.path.relpath(name, here.install.package) for name in hiding]
     return tuple(stale)
