@@ -109,7 +109,9 @@ def document(
     rows: Sequence[Row], release: str | None, bands: Sequence[Band], installed: str | None
 ) -> dict[str, Any]:
     """Build the JSON of a list; ``installed`` is the version of the vLLM that is found."""
-    names = [row.patch.id for row in rows]
+    from .chart import GETS, OPT_IN
+
+    names, gets = [row.patch.id for row in rows], (GETS, OPT_IN)
     return {
         "schema": SCHEMA,
         "verb": "list",
@@ -118,7 +120,7 @@ def document(
         "catalog": [{**_entry(row.patch), "answer": row.answer or None} for row in rows],
         "installed": installed or None,
         "releases": {
-            release: [name for name, mark in zip(names, band.marks, strict=True) if mark in "xo"]
+            release: [name for name, mark in zip(names, band.marks, strict=True) if mark in gets]
             for band in bands
             for release in band.releases
         },

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from .options import RAY_SECONDS
 from .running import guarded, on_install, told_to_the_end
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from .shell import Output
 
 
-def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = None) -> int:
-    """Run a verb on every node of a Ray cluster; ``writes`` None says that it never does.
+def on_nodes(
+    call: Call, options: Mapping[str, bool], way: Literal["ask", "rehearse", "change"]
+) -> int:
+    """Run a verb on every node of a Ray cluster in a way of :mod:`.cluster.campaign`.
 
-    With ``writes`` false it is only rehearsed. Returns the exit code.
+    Returns the exit code.
     """
     output = call.options.output()
     chosen = call.options
@@ -39,9 +41,9 @@ def on_nodes(call: Call, options: Mapping[str, bool], *, writes: bool | None = N
         address = None if chosen.ray == "auto" else chosen.ray
         to_the_end = ExitStack()
         with raylets.connected(address, seconds=chosen.ray_timeout or RAY_SECONDS) as cluster:
-            if writes is None:
+            if way == "ask":
                 found = campaign.ask(cluster, load)
-            elif not writes:
+            elif way == "rehearse":
                 found = campaign.rehearse(cluster, load)
             else:
                 found = campaign.change(

@@ -54,7 +54,7 @@ def command(patches: tuple[str, ...], *, dry_run: bool, exact: bool, **common: A
     if call.options.ray:
         from vllm_patcher.cli.on_nodes import on_nodes
 
-        return on_nodes(call, {"exact": exact}, writes=not dry_run)
+        return on_nodes(call, {"exact": exact}, "rehearse" if dry_run else "change")
     if dry_run:
         return each(call, lambda r: operations.preview(r, exact=exact), diff="forwards")
     return each(call, lambda r: operations.apply(r, exact=exact))

@@ -31,5 +31,5 @@ def command(patches: tuple[str, ...], *, with_dependents: bool, **common: Any) -
     if call.options.ray:
         from vllm_patcher.cli.on_nodes import on_nodes
 
-        return on_nodes(call, {"with_dependents": with_dependents}, writes=True)
+        return on_nodes(call, {"with_dependents": with_dependents}, "change")
     return each(call, lambda r: operations.revert(r, with_dependents=with_dependents))

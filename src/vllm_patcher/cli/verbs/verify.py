@@ -43,5 +43,5 @@ def command(patches: tuple[str, ...], *, strict: bool, probe: bool, **common: An
     if call.options.ray:
         from vllm_patcher.cli.on_nodes import on_nodes
 
-        return on_nodes(call, {"strict": strict, "probe": probe})
+        return on_nodes(call, {"strict": strict, "probe": probe}, "ask")
     return each(call, lambda r: operations.verify(r, strict=strict, probe=probe))
