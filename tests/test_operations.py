@@ -27,7 +27,7 @@ from scenes import (
     write_catalog,
 )
 from vllm_patcher import locking, operations, results, transaction
-from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
+from vllm_patcher.errors import InvalidPatch, NotInstalled, UnknownPatch, VllmPatchError
 from vllm_patcher.request import AdHoc, Request
 from vllm_patcher.results import Refused, Report
 from vllm_patcher.tree import writing
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 ONE = entry("one", patch(a05="50"))
 TWO = entry("two", patch(b05="50"))
+PROBE = "raise SystemExit(1)"
 WITH_ONE = changed(FILES["a.py"], a05="50")
 FIX = AdHoc(id="fix", text=patch(a15="150"))
 
@@ -493,6 +494,50 @@ def test_what_one_diff_brought_for_several_patches_is_there_for_each(tmp_path: P
     assert states(operations.revert(request(scene, "first"))) == {"first": "not-applied"}
     operations.revert(request(scene))
     assert (scene.package / "twins.py").read_bytes() == old
+
+
+class TestAnIdThatACatalogHasGotSince:
+    """A diff was applied under an id, and then a catalog came that has a patch of that id."""
+
+    MINE = AdHoc(id="one", text=patch(b10="7"))
+
+    @pytest.fixture
+    def own(self, tmp_path: Path) -> Scene:
+        write_catalog(tmp_path / "catalog", TWO)
+        scene = make_scene(tmp_path)
+        operations.apply(request(scene, self.MINE))
+        assert operations.verify(request(scene, self.MINE)).ok is True
+        return scene
+
+    def test_nobody_can_tell_which_is_meant(self, own: Scene) -> None:
+        write_catalog(own.root / "catalog", ONE, TWO)
+        before = own.everything()
+        report = operations.verify(request(own))
+        assert (report.ok, states(report)["one"]) == (False, "conflict")
+        assert report.failures[0].hint == "vllm-patch revert one"
+        for named in ((), ("one",)):
+            with pytest.raises(Refused) as caught:
+                operations.apply(request(own, *named))
+            assert caught.value.hint == "vllm-patch revert one"
+        with pytest.raises(InvalidPatch, match="known with another text"):
+            operations.verify(request(own, self.MINE))
+        assert own.everything() == before
+        operations.revert(request(own, "one"))
+        assert states(operations.apply(request(own))) == {"one": "applied", "two": "applied"}
+
+    def test_it_is_the_users_where_the_catalogs_is_not_for_this_version(self, own: Scene) -> None:
+        write_catalog(own.root / "catalog", {**ONE, "affects": "<0.8", "probe": PROBE}, TWO)
+        for named in ((), ("one",), (self.MINE,)):
+            report = operations.verify(request(own, *named), probe=True)
+            mine = next(item for item in report.patches if item.id == "one")
+            assert (mine.state, mine.adhoc, mine.title, mine.probe) == ("applied", True, "", None)
+        (own.package / "b.py").write_bytes(FILES["b.py"])
+        for named in ((), ("one",), (self.MINE,)):
+            report = operations.verify(request(own, *named))
+            assert states(report)["one"] == "not-applied"
+            assert not report.ok
+        operations.apply(request(own))
+        assert b"b10 = 7" in (own.package / "b.py").read_bytes()
 
 
 class TestRevert:

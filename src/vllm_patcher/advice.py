@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import versions
 from .errors import pasted
-from .explain import BESIDE, LINE_ENDING, NO_CONTEXT, NOT_COMPILING
+from .explain import BESIDE, CLASH, LINE_ENDING, NO_CONTEXT, NOT_COMPILING
 from .judge import FOREIGN
 from .states import BLOCKED, UNSUPPORTED
 
@@ -45,6 +45,9 @@ def advice(
 
     ``adhoc`` says that no catalog has it, ``modified`` that RECORD does not prove a file of it.
     """
+    reasons = list(reasons)
+    if any(reason.misfit == CLASH for reason in reasons):
+        return pasted("vllm-patch", "revert", name)
     if state == BLOCKED:
         return "vllm-patch status"
     if state == UNSUPPORTED and versions.parse(version) is None:

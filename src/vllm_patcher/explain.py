@@ -28,6 +28,8 @@ NOT_COMPILING = "not-compiling"
 NO_CONTEXT = "no-context"
 LINE_ENDING = "line-ending"
 BESIDE = "beside"
+#: The id means two patches.
+CLASH = "clash"
 
 
 def describe(problem: Problem, patch: Known | None = None) -> Reason:

@@ -251,7 +251,8 @@ def _chosen(here: Survey, request: Request) -> Iterable[str]:
 
 def _probed(report: Report, here: Survey) -> Report:
     """Run the probe of each patch that is reported on, in whatever state it is."""
-    scripts = {patch.id: patch.probe_path for patch in here.catalog.patches}
+    of_catalog = [patch for patch in here.catalog.patches if patch.id not in here.adhoc]
+    scripts = {patch.id: patch.probe_path for patch in of_catalog}
     python = here.install.python or sys.executable
 
     def probed(outcome: Outcome) -> Outcome:

@@ -284,7 +284,7 @@ def _if_named(here: Survey, findings: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def _outcome(here: Survey, finding: Finding, was: str, *, strict: bool) -> Outcome:
-    titles = {patch.id: patch.title for patch in here.catalog.patches}
+    titles = {one.id: one.title for one in here.catalog.patches if one.id not in here.adhoc}
     unsupported = finding.state == UNSUPPORTED and (strict or finding.named)
     return Outcome(
         id=finding.id,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from . import judge
+from .explain import CLASH
 from .identify import identify
 from .stack import Problem, Stack
 from .states import (
@@ -115,6 +116,11 @@ class Series:
 
     def _judge(self, asked: Asked) -> Finding:
         there = self._there.get(asked.id, [])
+        if asked.clash:
+            self.keep(asked.id)
+            what = "a diff of yours has this id and is in, and a patch of the catalog has it too"
+            text = next(iter([*there, *asked.candidates]), None)
+            return self._finding(asked, CONFLICT, text, [Reason(what=what, misfit=CLASH)])
         dependents = [known for known in self._here.known if asked.id in known.requires]
         patch = judge.choose(asked, there, self._found, self._goes_on, dependents)
         if patch is None:

@@ -37,6 +37,7 @@ class Asked(Value):
     ``candidates`` are its texts that may be right here. ``by`` says what decides among them:
     ``version`` (there is one, the version has decided), ``content`` (the first that fits), or
     ``digest`` (the first whose files are all listed). With no candidate ``gate`` is the state.
+    ``clash`` says that a diff of the user's has the id too, and which of them is meant is open.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Asked(Value):
     requires: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     named: bool = False
+    clash: bool = False
 
 
 class Reason(Value):

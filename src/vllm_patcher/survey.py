@@ -30,7 +30,7 @@ from .errors import (
 from .record import RECORD, Record
 from .request import AdHoc, from_file
 from .situation import Situation, situation
-from .states import Asked
+from .states import NOT_NEEDED, Asked
 from .texts import Texts
 from .tree.reading import ReadTree
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .catalog import Catalog
     from .install import Install
     from .known import Known
+    from .manifest import Patch
     from .receipt import Entry
     from .request import Request
 
@@ -109,6 +110,7 @@ class _Reader:
         self.info = tree(install.dist_info) if install.dist_info is not None else None
         self.version = request.assume_version or install.version
         self.catalog = catalog or catalogs.load_all(request.catalogs, builtin=request.builtin)
+        # The patches that an id means: not those whose id a diff of the user's has kept.
         self.by_id = {patch.id: patch for patch in self.catalog.patches}
         self.info_files = self._info_files()
         self.record = self._record()
@@ -128,6 +130,7 @@ class _Reader:
         asked = {patch.id: self.texts.ask(patch) for patch in catalogs.order(self.catalog.patches)}
         of_catalog = tuple(asked)
         self._pin(asked)
+        self._keep_own(asked, entries, listed)
         named = self._names(asked, listed)
         self._check_twins()
         series = tuple(dict.fromkeys([*of_catalog, *(entry.id for entry in entries), *named]))
@@ -224,6 +227,23 @@ class _Reader:
                 hint="look at what has changed with vllm-patch show ID, then pin that",
             )
 
+    def _keep_own(
+        self, asked: dict[str, Asked], entries: Sequence[Entry], listed: Sequence[Known]
+    ) -> None:
+        """See to diffs of the user's that are in under an id that a catalog has by now.
+
+        Where the catalog's is for other versions the user's is meant; else nobody can tell.
+        """
+        for entry, known in zip(entries, listed, strict=True):
+            patch = self.by_id.get(entry.id) if entry.adhoc else None
+            if patch is None or entry.text in _texts(patch):
+                continue
+            if asked[entry.id].gate == NOT_NEEDED:
+                asked[entry.id] = Asked(id=entry.id, candidates=(known,))
+                del self.by_id[entry.id]
+            else:
+                asked[entry.id] = asked[entry.id].replaced(clash=True)
+
     def _names(self, asked: dict[str, Asked], listed: Sequence[Known]) -> list[str]:
         """Turn all PATCH arguments into ids, or raise one error for all that can't be."""
         named: list[str] = []
@@ -268,10 +288,10 @@ class _Reader:
         odd = not item.id.isprintable() or item.id != item.id.strip() or "/" in item.id
         if not item.id or odd or item.id.startswith(("-", ".")):
             raise InvalidPatch(f"{item.id!r} can't be the id of a patch", hint="add --id NAME")
-        texts = [known.text for known in listed if known.id == item.id]
         if item.id in self.by_id:
-            patch = self.by_id[item.id]
-            texts += [patch.diff_bytes(variant) for variant in patch.variants]
+            texts = _texts(self.by_id[item.id])
+        else:
+            texts = [known.text for known in listed if known.id == item.id]
         if (item.id in self.by_id or texts) and item.text not in texts:
             facts = ["a diff's id is the stem of its file name, unless --id says otherwise"]
             hint = f"add {pasted('--id', f'{item.id}-2')}"
@@ -292,6 +312,10 @@ class _Reader:
                 raise UnsafePath(
                     "two paths differ only in upper and lower case", facts=[twin, path]
                 )
+
+
+def _texts(patch: Patch) -> list[bytes]:
+    return [patch.diff_bytes(variant) for variant in patch.variants]
 
 
 def _lines(error: VllmPatchError) -> list[str]:
