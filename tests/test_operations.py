@@ -496,6 +496,18 @@ def test_what_one_diff_brought_for_several_patches_is_there_for_each(tmp_path: P
     assert (scene.package / "twins.py").read_bytes() == old
 
 
+def test_what_does_not_fit_beside_what_is_in_is_no_job_for_apply(scene: Scene) -> None:
+    hotfix = AdHoc(id="hotfix", text=patch(a05="55"))
+    operations.apply(request(scene, hotfix))
+    report = operations.verify(request(scene, "one"))
+    assert states(report) == {"one": "conflict", "hotfix": "applied"}
+    assert report.failures[0].hint == "vllm-patch revert hotfix"
+    with pytest.raises(Refused) as caught:
+        operations.apply(request(scene, "one"))
+    assert caught.value.hint == "vllm-patch revert hotfix"
+    assert "it fits this vLLM, but not beside hotfix" in str(caught.value)
+
+
 class TestAnIdThatACatalogHasGotSince:
     """A diff was applied under an id, and then a catalog came that has a patch of that id."""
 

@@ -107,8 +107,9 @@ class TestApplied:
     def test_the_same_diff_under_two_names_in_one_go(self) -> None:
         here = world(P, known("twin", P.text))
         plan = here.apply("p", "twin")
-        assert [f.state for f in plan.findings] == [NOT_APPLIED, APPLIED]
-        assert "does the same" in words(plan)
+        assert [f.state for f in plan.findings] == [NOT_APPLIED, NOT_APPLIED]
+        assert [f.once_applied().state for f in plan.findings] == [APPLIED, APPLIED]
+        assert "another patch that is to go in does the same" in words(plan)
         assert (plan.goal, here.files) == ((P,), {**BASE, **put(BASE, P)})
 
     @pytest.mark.parametrize("superset_first", [False, True])
@@ -848,8 +849,9 @@ class TestSilentDependence:
         here = world(P, near, on=(near,))
         before = dict(here.files)
         plan = here.apply("p")
-        assert "near, which is in, would not fit beside p" in words(plan)
-        assert here.files == before
+        assert [f.state for f in plan.findings] == [CONFLICT]
+        assert "it fits this vLLM, but not beside near" in words(plan)
+        assert (plan.goal, here.files) == ((near,), before)
 
     def test_it_is_nobodys_business_in_other_files(self) -> None:
         # The series has them the wrong way round: nothing to do with NEW.

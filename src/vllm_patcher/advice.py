@@ -48,6 +48,9 @@ def advice(
     reasons = list(reasons)
     if any(reason.misfit == CLASH for reason in reasons):
         return pasted("vllm-patch", "revert", name)
+    beside = next((reason.beside for reason in reasons if reason.beside), ())
+    if beside and not adhoc:
+        return pasted("vllm-patch", "revert", *beside)
     if state == BLOCKED:
         return "vllm-patch status"
     if state == UNSUPPORTED and versions.parse(version) is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from . import judge
-from .explain import CLASH
+from .explain import BESIDE, CLASH
 from .identify import identify
 from .stack import Problem, Stack
 from .states import (
@@ -141,8 +141,14 @@ class Series:
             self.keep(asked.id)
             state, reasons = judge.stuck(self._here.current, patch, mixed)
             return self._finding(asked, state, patch, reasons)
-        before = self.stack.files
-        problems = self.stack.put(patch)
+        return self._lay(asked, patch, there, dependents)
+
+    def _lay(
+        self, asked: Asked, patch: Known, there: Sequence[Known], dependents: Sequence[Known]
+    ) -> Finding:
+        """Put a patch on, or say why it has no place; ``there`` are the revisions that are in."""
+        trial = self.stack.copied()
+        problems = trial.put(patch)
         if problems:
             self.keep(asked.id)
             state, reasons = judge.misfit(
@@ -153,13 +159,40 @@ class Series:
                 beneath=self.goal,
                 dependents=dependents,
             )
+            if state == APPLIED and self._comes_with_others(patch):
+                what = "another patch that is to go in does the same"
+                return self._finding(asked, NOT_APPLIED, patch, [Reason(what=what)], planned=True)
             return self._finding(asked, state, patch, reasons)
-        if not there and self.stack.files == before:
+        if not there and trial.files == self.stack.files:
             return self._finding(asked, APPLIED, patch, [Reason(what="it changes nothing here")])
+        displaced = [] if there else self._displaced(trial, patch)
+        if displaced:
+            self.keep(asked.id)
+            what = f"it fits this vLLM, but not beside {', '.join(displaced)}"
+            reason = Reason(what=what, misfit=BESIDE, beside=tuple(displaced))
+            return self._finding(asked, CONFLICT, patch, [reason])
+        self.stack = trial
         self.goal.append(patch)
         self.out += [other for other in there if other is not patch]
         state, reasons = judge.lacking(self._found, there, patch)
         return self._finding(asked, state, patch, reasons)
+
+    def _comes_with_others(self, patch: Known) -> bool:
+        """Say whether what a patch does is not there yet, but comes with others."""
+        coming = (other for other in self.goal if other not in self._found.patches)
+        return any(other.touches(patch.paths) for other in coming)
+
+    def _displaced(self, stack: Stack, patch: Known) -> list[str]:
+        """Name what is in and stays in, and has no place any more once a patch is on a stack."""
+        above = stack.copied()
+        return [
+            other.id
+            for other in self._found.patches
+            if other in self._staying
+            and other not in self.goal
+            and other.touches(patch.paths)
+            and above.put(other)
+        ]
 
     def _judge_by_gate(self, asked: Asked, there: Sequence[Known]) -> Finding:
         """The version says that the patch is not to be put on; it may be in all the same."""
@@ -260,9 +293,15 @@ class Series:
         self.findings.append(self._finding(asked, state, there[0] if there else text, reasons))
 
     def _finding(
-        self, asked: Asked, state: str, patch: Known | None, reasons: Iterable[Reason] = ()
+        self,
+        asked: Asked,
+        state: str,
+        patch: Known | None,
+        reasons: Iterable[Reason] = (),
+        *,
+        planned: bool = False,
     ) -> Finding:
-        planned = patch is not None and patch in self.goal
+        planned = planned or (patch is not None and patch in self.goal)
         return Finding(
             id=asked.id,
             state=state,

@@ -56,6 +56,7 @@ class Reason(Value):
 
     ``line`` counts from 1, 0 is no line; ``expected`` and ``found`` are lines of the file.
     ``misfit`` is the kind of what does not fit: as :class:`.hunks.Misfit` has it, or not compiling.
+    ``beside`` are the patches that are in and that it does not fit beside.
     """
 
     what: str
@@ -64,6 +65,7 @@ class Reason(Value):
     expected: bytes | None = None
     found: bytes | None = None
     misfit: str = ""
+    beside: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
