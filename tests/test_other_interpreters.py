@@ -291,6 +291,31 @@ def test_a_target_of_each_version(own: Environment, tmp_path: Path, version: str
     assert not is_mended(made)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_hides_a_source_is_asked_of_the_python_that_serves(
+    own: Environment, tmp_path: Path, version: str
+) -> None:
+    """How old bytecode is shows nothing: a source may come with its times from elsewhere."""
+    made = installers.venv(tmp_path / "env", python=TARGETS[version]).install()
+    source = made.package / "a.py"
+    verify: list[str | Path] = [script_of(own), "verify", *mending(), "--python", made.python]
+    compiling = ("-m", "compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash", source)
+    assert ran([made.python, *compiling]).code == 0
+    (pyc,) = (made.package / "__pycache__").glob("a.*.pyc")
+    times = source.stat().st_mtime_ns
+    source.write_bytes(scenes.changed(source.read_bytes(), a05='"mended"'))
+    os.utime(source, ns=(times, times))
+    os.utime(pyc, ns=(times + 10**9, times + 10**9))
+    assert not is_mended(made)
+    said = ran(verify)
+    assert (said.code, str(pyc) in said.err) == (1, True)
+    # Made of what is there now, it hides nothing.
+    assert ran([made.python, *compiling]).code == 0
+    os.utime(pyc, ns=(times - 10**9, times - 10**9))
+    assert is_mended(made)
+    assert ran(verify).code == 0
+
+
 def probes(said: scenes.Ran) -> dict[str, str]:
     """What the probes of a run saw."""
     return {

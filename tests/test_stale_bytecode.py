@@ -488,7 +488,7 @@ def test_without_the_rule_it_is_stale(bare: Environment, interpreter: Interprete
     os.utime(other, (whole, whole))
     os.replace(other, source)
     assert interpreter.value() == "5"
-    assert Bytecode(str(bare.package)).hiding("a.py")
+    assert Bytecode(str(bare.package)).hiding(["a.py"])
 
 
 def test_bytecode_of_a_prefix_is_out_of_reach_and_does_no_harm(

@@ -9,12 +9,14 @@ Paths are relative to the package, with `/`.
 from __future__ import annotations
 
 import os
+import stat
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from .compiling import code_of
+from .compiling import code_of, of_other_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from types import CodeType
 
 _HEADER = 16  # magic, flags, then either mtime and size or the hash of the source
@@ -29,8 +31,10 @@ _EXTENSION_TAGS = (".cpython-", ".abi3", ".pypy")
 class Bytecode:
     """The compiled files of one package; each folder is listed once, as it was when first asked."""
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, python: str | None = None) -> None:
+        """Take the package's folder and the interpreter that serves from it, if that is known."""
         self._package = package
+        self._python = python
         self._listed: dict[str, list[str]] = {}
 
     def compiled(self, path: str) -> tuple[str, ...]:
@@ -53,27 +57,42 @@ class Bytecode:
             found.append(legacy)
         return tuple(found)
 
-    def hiding(self, path: str) -> tuple[str, ...]:
-        """Give the `.pyc` files, absolute, that run in place of what the source now says.
+    def hiding(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Give the `.pyc` files, absolute, that run in place of what the sources now say.
 
         For a source that is absent that is a `STEM.pyc` beside it. A file that can't be read
-        or is too short for a header hides nothing: Python passes over it as well.
+        or is too short for a header hides nothing: Python passes over it as well. About bytecode
+        of another Python the package's own is asked, once; else its age decides.
         """
+        found: dict[str, bool] = {}
+        open_: dict[str, tuple[str, os.stat_result]] = {}
+        for path in paths:
+            for pyc, source, status in self._looked_for(path):
+                verdict = _hides(pyc, source, status) if status is not None else True
+                found[pyc] = bool(verdict)
+                if verdict is None and status is not None:
+                    open_[pyc] = source, status
+        pairs = [(pyc, source, _level(pyc)) for pyc, (source, _) in open_.items()]
+        answers = of_other_text(self._python, pairs)
+        for (pyc, (_, status)), answer in zip(open_.items(), answers, strict=True):
+            found[pyc] = _is_older(pyc, status) if answer is None else answer
+        return tuple(pyc for pyc, hides in found.items() if hides)
+
+    def _looked_for(self, path: str) -> Iterator[tuple[str, str, os.stat_result | None]]:
+        """The bytecode that Python would look for, its source and how that is, if it is there."""
         if not path.endswith(".py"):
-            return ()
+            return
         source = os.path.join(self._package, path)
         try:
             status = os.stat(source)
         except OSError:
             legacy = source[: -len(".py")] + ".pyc"
-            return (legacy,) if _header(legacy) else ()
-        cached = [os.path.join(self._package, name) for name in self.compiled(path)]
-        return tuple(
-            pyc
-            for pyc in cached
-            if os.path.basename(os.path.dirname(pyc)) == "__pycache__"
-            and _hides(pyc, source, status)
-        )
+            if _header(legacy):
+                yield legacy, source, None
+            return
+        for name in self.compiled(path):
+            if os.path.basename(os.path.dirname(name)) == "__pycache__":
+                yield os.path.join(self._package, name), source, status
 
     def shadowing(self, path: str) -> tuple[str, ...]:
         """Give the extension modules and packages, absolute, that Python takes before it."""
@@ -101,40 +120,35 @@ class Bytecode:
         return self._listed[folder]
 
 
-def _hides(pyc: str, source: str, status: os.stat_result) -> bool:
+def _hides(pyc: str, source: str, status: os.stat_result) -> bool | None:
+    """Say whether Python takes a file for fresh that was made of what the source no longer says.
+
+    None if that is for another Python to say.
+    """
     header = _header(pyc)
     if not header:
         return False
     flags = int.from_bytes(header[4:8], "little")
     if flags & _HASH_BASED:
-        return not flags & _CHECKED and _hash_is_stale(pyc, header, source, status)
+        return False if flags & _CHECKED else _hash_is_stale(header, source)
     recorded = (int.from_bytes(header[8:12], "little"), int.from_bytes(header[12:16], "little"))
     actual = (int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
-    return recorded == actual and _is_of_other_text(pyc, header, source, status)
-
-
-def _is_of_other_text(pyc: str, header: bytes, source: str, status: os.stat_result) -> bool:
-    """Say whether a file that Python takes for fresh was made of what the source no longer says.
-
-    Where both times of the source lie before it, it is fresh. They lie after it in an image and
-    in a copy too; so it is looked into. Bytecode of another Python has nothing but its age.
-    """
-    if _written(pyc) > max(status.st_mtime_ns, status.st_ctime_ns):
+    # Where both times of the source lie before it, it is fresh. They lie after it in an image and
+    # in a copy too; so it is looked into.
+    if recorded != actual or _written(pyc) > max(status.st_mtime_ns, status.st_ctime_ns):
         return False
     import importlib.util
 
-    if header[:4] != importlib.util.MAGIC_NUMBER:
-        return _is_older(pyc, status)
-    return _gives_other_code(pyc, source)
+    return _gives_other_code(pyc, source) if header[:4] == importlib.util.MAGIC_NUMBER else None
 
 
-def _hash_is_stale(pyc: str, header: bytes, source: str, status: os.stat_result) -> bool:
+def _hash_is_stale(header: bytes, source: str) -> bool | None:
     import _imp
     from importlib.util import MAGIC_NUMBER
 
     magic, ours = (int.from_bytes(number[:2], "little") for number in (header, MAGIC_NUMBER))
     if (magic < _OTHER_HASH) is not (ours < _OTHER_HASH):
-        return _is_older(pyc, status)
+        return None
     try:
         with open(source, "rb") as file:
             # The key is the magic number of the Python that made it.
@@ -145,14 +159,18 @@ def _hash_is_stale(pyc: str, header: bytes, source: str, status: os.stat_result)
         return False
 
 
+def _level(pyc: str) -> int:
+    """The level of optimisation that the name of a compiled file tells."""
+    level = pyc.removesuffix(".pyc").rpartition(".opt-")[2]
+    return int(level) if level in {"1", "2"} else 0
+
+
 def _gives_other_code(pyc: str, source: str) -> bool:
     import marshal
 
-    level = pyc.removesuffix(".pyc").rpartition(".opt-")[2]
-    optimize = int(level) if level in {"1", "2"} else 0
     try:
         with open(source, "rb") as file:
-            fresh = code_of(file.read(), name=source, optimize=optimize)
+            fresh = code_of(file.read(), name=source, optimize=_level(pyc))
         with open(pyc, "rb") as file:
             # Read, never run. Where the code lay when it was compiled makes it no other code.
             there = marshal.loads(file.read()[_HEADER:])  # noqa: S302
@@ -188,6 +206,9 @@ def _written(pyc: str) -> float:
 
 def _header(pyc: str) -> bytes:
     try:
+        # Else it might be waited for, for ever.
+        if not stat.S_ISREG(os.stat(pyc).st_mode):
+            return b""
         with open(pyc, "rb") as file:
             header = file.read(_HEADER)
     except OSError:

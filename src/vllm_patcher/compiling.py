@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from _thread import allocate_lock
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from . import process
@@ -49,6 +50,33 @@ for source in [read.read(size) for size in json.loads(read.readline())]:
 print(json.dumps(answers))
 """
 
+# The same for pairs of bytecode and source: is the one of another text than the other? Nothing is
+# answered about bytecode that this Python would not run.
+_OF_OTHER_TEXT = """
+import importlib.util, json, marshal, sys, warnings
+warnings.simplefilter('ignore')
+def bare(code):
+    table = 'co_linetable' if hasattr(code, 'co_linetable') else 'co_lnotab'
+    inner = [bare(one) if isinstance(one, type(code)) else one for one in code.co_consts]
+    return code.replace(co_consts=tuple(inner), **{table: b''})
+answers = []
+for pyc, source, level in json.load(sys.stdin):
+    try:
+        with open(pyc, 'rb') as file:
+            data = file.read()
+        with open(source, 'rb') as file:
+            fresh = compile(file.read(), source, 'exec', dont_inherit=True, optimize=level)
+        if data[:4] != importlib.util.MAGIC_NUMBER:
+            answers.append(None)
+        else:
+            answers.append(bare(marshal.loads(data[16:])) != bare(fresh))
+    except (OSError, RecursionError, MemoryError):
+        answers.append(False)
+    except (SyntaxError, ValueError, EOFError, TypeError, AttributeError):
+        answers.append(True)
+print(json.dumps(answers))
+"""
+
 
 def code_of(source: bytes, *, name: str, optimize: int = -1) -> CodeType:
     """Compile a source; ``name`` is what the code calls its file. Raises what `compile` does."""
@@ -83,6 +111,23 @@ def objections_of(python: str, sources: Sequence[bytes]) -> list[SyntaxError | N
         # One source that it can't bear must not speak for the others.
         return [answer for source in sources for answer in objections_of(python, [source])]
     return answers or [None]
+
+
+def of_other_text(python: str | None, pairs: Sequence[tuple[str, str, int]]) -> list[bool | None]:
+    """Ask another interpreter which bytecode was made of what its source does not say now.
+
+    A pair is the path of the bytecode, that of the source, and the level of optimisation. Of what
+    it would not run, and if it does not answer, there is None.
+    """
+    import json
+
+    answers: list[bool | None] = []
+    if python and pairs:
+        command = [python, "-I", "-S", "-B", "-c", _OF_OTHER_TEXT]
+        with suppress(OSError, ValueError):
+            ended = process.run(command, data=json.dumps(pairs).encode(), seconds=_TIMEOUT)
+            answers = json.loads(ended.output) if ended is not None else []
+    return answers if len(answers) == len(pairs) else [None] * len(pairs)
 
 
 def _is_much(sources: Sequence[bytes]) -> bool:

@@ -184,7 +184,7 @@ def report_on(
     linked = shared(here, plan, [file.path for file in files])
     there = (*(plan.goal if wrote else plan.found.patches), *plan.there_anyhow)
     patched = dict.fromkeys(path for patch in there for path in patch.paths)
-    bytecode = Bytecode(here.install.package)
+    bytecode = Bytecode(here.install.package, here.install.python)
     report = Report(
         verb=verb,
         install=here.install,
@@ -192,7 +192,7 @@ def report_on(
         patches=tuple(_outcome(here, item, before[item.id], strict=strict) for item in shown),
         files=files,
         edits=plan.edits,
-        hiding=tuple(name for path in patched for name in bytecode.hiding(path)),
+        hiding=bytecode.hiding(patched),
         # A source that a patch took away is not hidden by what the patch put in its place.
         shadowing=tuple(
             name

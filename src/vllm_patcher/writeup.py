@@ -139,15 +139,12 @@ def _stale_bytecode(here: Survey, plan: Plan) -> tuple[str, ...]:
 
     What goes out counts like what comes in: a killed run may have left either.
     """
-    bytecode = Bytecode(here.install.package)
+    bytecode = Bytecode(here.install.package, here.install.python)
     edited = {edit.path for edit in plan.edits}
     known = (plan.goal, plan.out, plan.found.patches, here.situation.receipt, plan.there_anyhow)
     patches = dict.fromkeys(patch for some in known for patch in some)
-    stale: list[str] = []
-    for path in sorted(edited.union(*(patch.paths for patch in patches))):
-        if path in edited or plan.target[path] is None:
-            stale += bytecode.compiled(path)
-        else:
-            hiding = bytecode.hiding(path)
-            stale += [os.path.relpath(name, here.install.package) for name in hiding]
-    return tuple(stale)
+    paths = sorted(edited.union(*(patch.paths for patch in patches)))
+    gone = [path for path in paths if path in edited or plan.target[path] is None]
+    stale = [name for path in gone for name in bytecode.compiled(path)]
+    hiding = bytecode.hiding(path for path in paths if path not in gone)
+    return (*stale, *(os.path.relpath(name, here.install.package) for name in hiding))
