@@ -168,6 +168,14 @@ def test_an_unreadable_file_hides_nothing(package: Path) -> None:
     assert hiding(package) == []
 
 
+def test_what_is_no_file_hides_nothing_and_is_not_waited_for(package: Path) -> None:
+    (package / "v1" / "stats.py").write_bytes(NEW)
+    cache = package / "v1" / "__pycache__"
+    cache.mkdir()
+    os.mkfifo(cache / "stats.cpython-311.pyc")
+    assert hiding(package) == []
+
+
 def test_a_file_beside_the_source_hides_only_its_absence(package: Path) -> None:
     pyc = swap(package, mode=Mode.UNCHECKED_HASH)
     legacy = package / "v1" / "stats.pyc"

@@ -198,6 +198,11 @@ def test_patch_must_be_tables(tmp_path: Path, value: str) -> None:
         ('affects = ">=0.8.0,<0.11.1"', "affects = 0.8", "affects must be a text, not float"),
         (
             'affects = ">=0.8.0,<0.11.1"',
+            'affects = ">0.12,<0.11"',
+            "affects '>0.12,<0.11': no release can be in it",
+        ),
+        (
+            'affects = ">=0.8.0,<0.11.1"',
             'affects = ""',
             "affects '' is no version specifier: it is empty, which would mean every release",
         ),
@@ -221,6 +226,11 @@ def test_patch_must_be_tables(tmp_path: Path, value: str) -> None:
             "cve '2025-1' must look like CVE-2025-12345",
         ),
         ('id = "mend"', 'id = "mend"\ncve = ["x"]', "cve 'x' must look like CVE-2025-12345"),
+        (
+            'id = "mend"',
+            'id = "mend"\nreads = ["../../etc/passwd"]',
+            "reads '../../etc/passwd' must be a relative path with / inside the package",
+        ),
         (
             'id = "mend"',
             'id = "mend"\nrequires = ["no"]',

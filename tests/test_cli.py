@@ -981,6 +981,26 @@ class TestHints:
             assert scene.run("verify", *arguments, *catalog).code == 0
             scene.run("revert")
 
+    def test_so_does_one_about_a_file_that_looks_like_an_option(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scene.diff_file("-x.patch", patch(a15="7"))
+        monkeypatch.chdir(scene.root)
+        options = ("--id", "foo", "--no-builtin", "--site-packages", scene.site)
+        failed = run("verify", *options, "--", "-x.patch")
+        assert failed.code == 1
+        hint = failed.err.rpartition("hint: ")[2]
+        assert run(*shlex.split(hint)[1:]).code == 0
+
+    def test_no_config_stays(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        (scene.root / "vllm-patch.toml").write_text('patches = ["one"]')
+        monkeypatch.chdir(scene.root)
+        catalog = scene.catalog(ONE, TWO)
+        failed = scene.run("verify", "--no-config", *catalog)
+        hint = failed.err.rpartition("hint: ")[2]
+        assert run(*shlex.split(hint)[1:]).code == 0
+        assert scene.run("verify", "--no-config", *catalog).code == 0
+
     def test_so_does_one_that_says_which_install(self, scene: Scene) -> None:
         ran = run("verify", IDS[0], "--strict", "--site-packages", scene.package)
         assert ran.code == 3

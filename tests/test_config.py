@@ -77,6 +77,18 @@ def test_what_the_command_line_wants_counts_more_than_the_environment(
     assert "VLLM_PATCH_PATCHES" not in ran.out + ran.err
 
 
+@pytest.mark.parametrize("name", ["vllm-patch.toml", "pyproject.toml"])
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_a_configuration_that_cant_be_read_is_not_passed_over(
+    here: Scene, name: str, kind: str
+) -> None:
+    path = here.root / name
+    path.mkdir() if kind == "folder" else path.symlink_to("nowhere")
+    ran = here.run("verify", "--json")
+    assert (ran.code, ran.json["errors"][0]["code"]) == (3, "invalid-config")
+    assert str(path) in ran.json["errors"][0]["facts"][0]
+
+
 @pytest.mark.parametrize("text", [b"this is no toml", b"\xff"])
 def test_what_is_no_toml_is_a_wrong_configuration(here: Scene, text: bytes) -> None:
     (here.root / config.FILE).write_bytes(text)
@@ -185,7 +197,7 @@ def test_a_file_of_another_user_is_not_obeyed(here: Scene) -> None:
         ("patches = [1]", "patches must be a list of texts"),
         ("catalogs = ['']", "catalogs must be a list of texts"),
         ("strict = 1", "strict must be true or false"),
-        ("revisions = 'x'", "must be the sha256 of a diff"),
+        ("revisions = 'x'", "revisions must be a table"),
         ("revisions = {one = 'x'}", "revisions.one must be the sha256 of a diff"),
         (f"revisions = {{one = '{'G' * 64}'}}", "64 hex digits in lower case"),
         ("=", "is not TOML"),

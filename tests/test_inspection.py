@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -102,6 +103,11 @@ def test_an_entry_without_an_id_is_found_by_its_number(tmp_path: Path) -> None:
     (fact,) = problems("own")
     second = manifest.read_text().splitlines().index("[[patch]]", 3) + 1
     assert fact == f"own/manifest.toml:{second}: patch 2: id is missing"
+
+
+def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.patch")
+    assert problems("x.patch") == ("x.patch: no plain file",)
 
 
 def test_a_manifest_that_is_no_toml(tmp_path: Path) -> None:

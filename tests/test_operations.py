@@ -369,8 +369,20 @@ class TestVerify:
         (scene.package / "a.abi3.so").write_bytes(b"")
         report = operations.verify(request(scene))
         assert [failure.code for failure in report.failures] == ["shadowed-source"]
+        # Nothing is to be done, and it would be of no use.
+        with pytest.raises(Refused, match=r"Python would never read vllm/a\.py"):
+            operations.apply(request(scene))
         # What has gone out is hidden by nothing.
         assert operations.revert(request(scene, "one")).shadowing == ()
+
+    def test_a_package_that_another_patch_makes_beside_it(self, scene: Scene) -> None:
+        operations.apply(request(scene))
+        inner = AdHoc(id="inner", text=diff("a/__init__.py", None, b"x = 1\n"))
+        with pytest.raises(Refused, match=r"vllm/a/__init__\.py, which a patch makes"):
+            operations.apply(request(scene, inner))
+        operations.revert(request(scene))
+        with pytest.raises(Refused, match=r"vllm/a/__init__\.py, which a patch makes"):
+            operations.apply(request(scene, "one", inner))
 
     def test_strict_wants_every_file_proven(self, scene: Scene) -> None:
         (scene.package / "a.py").write_bytes(FILES["a.py"] + b"# more\n")
@@ -550,6 +562,17 @@ class TestAnIdThatACatalogHasGotSince:
             assert not report.ok
         operations.apply(request(own))
         assert b"b10 = 7" in (own.package / "b.py").read_bytes()
+
+
+def test_without_record_nothing_is_said_to_have_been_released(tmp_path: Path) -> None:
+    write_catalog(tmp_path / "catalog", ONE)
+    scene = make_scene(tmp_path)
+    record = scene.info / "RECORD"
+    record.unlink()
+    new = AdHoc(id="new", text=diff("new.py", None, b"x = 1\n"))
+    report = operations.apply(request(scene, new))
+    assert {file.path: file.state for file in report.files} == {"new.py": "unrecorded"}
+    assert operations.verify(request(scene, new), strict=True).ok
 
 
 class TestRevert:

@@ -151,6 +151,11 @@ def test_prefixes_of_git() -> None:
     assert paths(part("w/envs.py", "w/envs.py"), files=["w/envs.py"]) == ["w/envs.py"]
 
 
+def test_a_name_of_our_own_temporaries_is_nobody_elses() -> None:
+    (fact,) = refused(same("vllm/v1/.x.vllm-patcher-tmp")).facts
+    assert fact.endswith("vllm/v1/.x.vllm-patcher-tmp is named as only vllm-patch may")
+
+
 @pytest.mark.parametrize("name", ["tests/vllm/envs.py", "x/docs/y/vllm/new.py", ".x/vllm/x.py"])
 def test_a_folder_beside_the_package_is_outside_whatever_is_in_it(name: str) -> None:
     for text in (same(name), create(name), part(f"../{name}", f"../{name}")):

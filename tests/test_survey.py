@@ -88,6 +88,10 @@ def test_a_diff_file_that_is_there_must_be_readable(scene: Scene) -> None:
     (scene.root / "fix.patch").mkdir()
     with pytest.raises(UnknownPatch, match=r"fix\.patch is a folder") as caught:
         look(scene, scene.root / "fix.patch")
+    assert caught.value.hint is None
+    (scene.root / "fix.patch" / "manifest.toml").touch()
+    with pytest.raises(UnknownPatch) as caught:
+        look(scene, scene.root / "fix.patch")
     assert caught.value.hint == f"vllm-patch apply --catalog {scene.root}/fix.patch"
 
 

@@ -18,8 +18,9 @@ import vllm_patcher
 from fakes import folder_for_all, make_install
 from faulty import Killed, Os, dying, snapshot
 from vllm_patcher.errors import UnsafePath, VllmPatchError, WriteFailed
+from vllm_patcher.files import TEMPORARY
 from vllm_patcher.tree import looks
-from vllm_patcher.tree.reading import TEMPORARY, ReadTree
+from vllm_patcher.tree.reading import ReadTree
 from vllm_patcher.tree.writing import Tree
 
 if TYPE_CHECKING:

@@ -195,6 +195,24 @@ def test_within(inner: str, outer: str, *, expected: bool) -> None:
     assert versions.within(inner, outer) is expected
 
 
+@pytest.mark.parametrize(
+    ("text", "empty"),
+    [
+        (">=0.8,<0.8", True),
+        (">=0.12,<0.11", True),
+        (">0.12,<0.11", True),
+        ("==0.8.0,!=0.8.0", True),
+        ("==0.8.0", False),
+        (">=0.8", False),
+        (">=0.8,<0.8.1", False),
+        ("~=0.8.1,<0.8.1", True),
+        ("==0.8.*", False),
+    ],
+)
+def test_a_range_in_which_there_can_be_no_release(text: str, empty: bool) -> None:
+    assert versions.is_empty(text) is empty
+
+
 def test_a_plain_question_does_not_import_packaging() -> None:
     source = os.path.dirname(os.path.dirname(versions.__file__))
     code = (

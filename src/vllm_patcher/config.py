@@ -71,7 +71,7 @@ def _from_file(folder: str, environ: Mapping[str, str]) -> Config:
         return _read(path, os.path.basename(path) == PROJECT)
     for name in (FILE, PROJECT):
         path = os.path.join(folder, name)
-        if folder and os.path.isfile(path) and (name == FILE or _may_hold_a_table(path)):
+        if folder and os.path.lexists(path) and (name == FILE or _may_hold_a_table(path)):
             config = _read(path, name == PROJECT)
             if config.where:
                 return config
@@ -84,7 +84,7 @@ def _may_hold_a_table(path: str) -> bool:
         with open(path, "rb") as file:
             return TABLE.encode() in file.read()
     except OSError:
-        return False
+        return True  # as reading it will tell
 
 
 def _read(path: str, is_project: bool) -> Config:  # noqa: FBT001 - private, and called by place
@@ -149,7 +149,9 @@ def _texts(path: str, table: Mapping[str, object], key: str) -> list[str]:
 
 
 def _revisions(path: str, value: object) -> dict[str, str]:
-    pins = value if isinstance(value, dict) else {"": ""}
+    if not isinstance(value, dict):
+        raise _wrong(path, "revisions must be a table")
+    pins = value
     for name, digest in pins.items():
         if not isinstance(digest, str) or not is_sha256(digest):
             raise _wrong(

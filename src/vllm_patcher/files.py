@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 
+TEMPORARY = ".vllm-patcher-tmp"
+"""So the names of files end that are being written."""
+
 
 def is_absent(path: str) -> bool:
     """Say whether there is surely nothing; a disk that does not answer is no such sign."""
@@ -26,3 +29,8 @@ def identity(path: str) -> object:
     except OSError:
         return path
     return status.st_dev, status.st_ino
+
+
+def is_temporary(name: str) -> bool:
+    """Say whether a file of this name is a temporary of ours."""
+    return name.startswith(".") and name.endswith(TEMPORARY)

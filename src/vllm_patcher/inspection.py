@@ -123,6 +123,9 @@ def _text(path: str) -> str:
 
 
 def _diff(path: str) -> Iterator[str]:
+    if os.path.exists(path) and not os.path.isfile(path):
+        yield f"{path}: no plain file"
+        return
     try:
         diff.parse(manifest.read_file(path), name=path)
     except VllmPatchError as error:

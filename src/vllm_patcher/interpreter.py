@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MARK = "vllm-patch-answer "
 _TIMEOUT = 60.0  # seconds; a cold network disk takes a few, a hanging .pth file takes all
+_LONGEST = 200
 _HINT = "vllm-patch apply --python /path/to/venv/bin/python"
 
 # Runs in CPython 3.8 and later, whatever that interpreter's site-packages print. The
@@ -223,7 +224,9 @@ def _read(output: bytes, executable: str) -> Answer | None:
 
 def _silent(executable: str, *facts: str) -> NotInstalled:
     return NotInstalled(
-        f"{executable} does not run as a Python interpreter", facts=facts, hint=_HINT
+        f"{executable} does not run as a Python interpreter",
+        facts=[fact[:_LONGEST] for fact in facts],
+        hint=_HINT,
     )
 
 

@@ -165,7 +165,7 @@ def _patch(entry: _Table) -> Patch | None:
         conflicts=entry.texts("conflicts"),
         cve=entry.texts("cve", _CVE, "must look like CVE-2025-12345", single=True),
         skip=entry.texts("skip"),
-        reads=entry.texts("reads"),
+        reads=entry.paths("reads"),
         note=entry.value("note", str, default=""),
         variants=_variants(entry, affects),
     )
@@ -288,6 +288,14 @@ class _Table:
             self.problem(f"{key} names something twice")
         return texts
 
+    def paths(self, key: str) -> tuple[str, ...]:
+        """Take a list of paths in the package."""
+        paths = self.texts(key)
+        for path in paths:
+            if not is_plain(path):
+                self.problem(f"{key} {path!r} must be a relative path with / inside the package")
+        return paths
+
     def tables(self, key: str) -> list[dict[str, object]]:
         values = self.value(key, list, default=[])
         for value in values:
@@ -307,6 +315,8 @@ class _Table:
             except InvalidCatalog as error:
                 self.problem(f"{key} {text!r} is no version specifier: {error.facts[0]}")
                 return ""
+            if versions.is_empty(text):
+                self.problem(f"{key} {text!r}: no release can be in it")
         return text
 
     def file(self, key: str) -> str:

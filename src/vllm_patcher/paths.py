@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from vllm_patcher.values import Value
 
 from .errors import InvalidPatch, UnsafePath
+from .files import is_temporary
 from .layout import Layout, Name
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ def _resolve_file(
     for name in names:
         if name.climbs:
             return _Problem(line=file.line, text=f"{name.shown} climbs out by '..'", unsafe=True)
+        if name.parts and is_temporary(name.parts[-1]):
+            return _Problem(line=file.line, text=f"{name.shown} is named as only vllm-patch may")
     matched = [any(_matches(name.parts, pattern) for pattern in patterns) for name in names]
     if all(matched) if file.change == "rename" else any(matched):
         return names[0].shown

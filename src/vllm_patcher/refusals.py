@@ -110,13 +110,19 @@ def _refusal(reason: Reason) -> VllmPatchError:
 
 def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
     bytecode = Bytecode(here.install.package)
-    for edit in plan.edits:
-        if edit.after is None:
+    made = {edit.path for edit in plan.edits if edit.after is not None}
+    patches = (*plan.goal, *plan.there_anyhow)
+    for path in dict.fromkeys(path for patch in patches for path in patch.paths):
+        if plan.target[path] is None:
             continue
-        for name in bytecode.shadowing(edit.path):
+        found = [*bytecode.shadowing(path)]
+        inner = f"{path.removesuffix('.py')}/__init__.py"
+        if inner in made and inner != path:
+            found.append(f"vllm/{inner}, which a patch makes,")
+        if found:
             yield UnsafePath(
-                f"Python would never read vllm/{edit.path}",
-                facts=[f"{name} is taken before it"],
+                f"Python would never read vllm/{path}",
+                facts=[f"{name} is taken before it" for name in found],
             )
 
 

@@ -62,9 +62,9 @@ def from_file(path: str, ids: Sequence[str]) -> AdHoc:
     """
     stem, suffix = os.path.splitext(os.path.basename(path))
     if os.path.isdir(path):
-        raise UnknownPatch(
-            f"{path} is a folder", hint=pasted("vllm-patch", "apply", "--catalog", path)
-        )
+        is_catalog = os.path.isfile(os.path.join(path, "manifest.toml"))
+        hint = pasted("vllm-patch", "apply", "--catalog", path) if is_catalog else None
+        raise UnknownPatch(f"{path} is a folder", hint=hint)
     is_diff = suffix in DIFF_SUFFIXES
     if os.path.exists(path) and not os.path.isfile(path):
         # Such as what a shell makes of <(git diff).

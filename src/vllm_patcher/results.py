@@ -346,7 +346,7 @@ def _state(here: Survey, plan: Plan, path: str) -> str:
         return PRISTINE
     if path in plan.found.proven:
         return PATCHED
-    if data is None:
+    if data is None and here.record is not None:
         return MISSING
     recorded = here.record is not None and here.record.digest(here.record_path(path))
     return MODIFIED if recorded else UNRECORDED

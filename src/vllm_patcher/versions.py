@@ -135,6 +135,16 @@ def judge(raw: str, specifier: str) -> str:
     return _judge_full(raw, specifier)
 
 
+def is_empty(text: str) -> bool:
+    """Tell whether no release can be in a specifier. Raises InvalidCatalog on a bad one."""
+    span, clauses = _span(text), _clauses(text)
+    if span:
+        return span[0] >= span[1]
+    if clauses is not None and len(clauses) == 1:
+        return False
+    return not any(judge(sample, text) == "in" for sample in _samples(text))
+
+
 def overlap(a: str, b: str) -> bool:
     """Tell whether some release is in both specifiers. Raises InvalidCatalog on a bad one."""
     one, other = _span(a), _span(b)

@@ -6,6 +6,7 @@ added that the hint has already.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from vllm_patcher.values import Value
@@ -49,11 +50,12 @@ class Call(Value):
         if command.startswith(_AGAIN):
             return self._again(self._assumed(), rest=rest)
         ray = self._ray(verb) if verb in _ON_NODES else ()
-        words = [*self.patches, *self._chosen()] if command == "apply" else split(rest)
+        words = [*self._named(), *self._chosen()] if command == "apply" else split(rest)
         catalogs = () if verb in _USES_NO_CATALOG else (*self._catalogs(), *self._obeyed(verb))
         install = self._install() if verb in _USES_INSTALL else ()
         editable = ["--allow-editable"] * (self.options.allow_editable and verb == "apply")
-        return _joined(verb, words, catalogs, install, editable, ray)
+        config = self._no_config() if verb in _OBEYS else ()
+        return _joined(verb, words, config, catalogs, install, editable, ray)
 
     @property
     def again(self) -> str:
@@ -63,9 +65,9 @@ class Call(Value):
     def _again(self, install: Iterable[str], *, rest: str = "") -> str:
         return _joined(
             self.verb,
-            (*self.patches, *self.flags),
+            (*self._named(), *self.flags),
             self._chosen(),
-            ["--no-config"] * (self.options.obey is False),
+            self._no_config(),
             self._catalogs(),
             install,
             ["--allow-editable"] * self.options.allow_editable,
@@ -84,6 +86,15 @@ class Call(Value):
             yield f"--ray-timeout={self.options.ray_timeout:g}"
         # Last, or else it may take the next word for the address.
         yield "--ray" if self.options.ray == "auto" else f"--ray={self.options.ray}"
+
+    def _named(self) -> Iterator[str]:
+        for patch in self.patches:
+            # Else it would be read as an option.
+            yield os.path.join(".", patch) if patch[:1] == "-" and patch != "-" else patch
+
+    def _no_config(self) -> Iterator[str]:
+        if self.options.obey is False:
+            yield "--no-config"
 
     def _chosen(self) -> Iterator[str]:
         if self.options.name is not None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Diff", "FileDiff", "Hunk", "parse", "show", "unquote_name"]
 
 _MOST_FACTS = 50
+_REMAKE = "make the diff again with 'git diff' or 'diff -u' instead of editing it"
 _REVERSED = {"create": "delete", "delete": "create"}
 
 
@@ -114,11 +115,13 @@ def parse(data: bytes, *, name: str) -> Diff:
     if problems:
         raise _refusal(problems, name=name)
     if not any(_does_something(part) for part in files):
-        raise _refusal((_nothing(data, found.sections),), name=name)
+        raise _refusal((_nothing(data, found.sections),), name=name, remake=not found.sections)
     return Diff(files=files, notes=found.notes)
 
 
-def _refusal(problems: Sequence[Problem], *, name: str) -> InvalidPatch | UnsafePath:
+def _refusal(
+    problems: Sequence[Problem], *, name: str, remake: bool = True
+) -> InvalidPatch | UnsafePath:
     facts = [f"{name}:{problem.line}: {problem.text}" for problem in problems[:_MOST_FACTS]]
     if len(problems) > _MOST_FACTS:
         facts.append(f"{name}: {len(problems) - _MOST_FACTS} more problems")
@@ -127,7 +130,7 @@ def _refusal(problems: Sequence[Problem], *, name: str) -> InvalidPatch | Unsafe
     return InvalidPatch(
         f"{name} is not a unified diff that can be applied whole",
         facts=facts,
-        hint="make the diff again with 'git diff' or 'diff -u' instead of editing it",
+        hint=_REMAKE if remake else None,
     )
 
 

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from vllm_patcher.errors import AS_A_READER, UnsafePath, VllmPatchError
-
-#: What the name of every temporary file of ours ends in.
-TEMPORARY = ".vllm-patcher-tmp"
+from vllm_patcher.files import is_temporary
 
 #: How a folder is opened; the root alone may be a link.
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -138,8 +136,3 @@ def exists(folder: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def is_temporary(name: str) -> bool:
-    """Say whether a file of this name is a temporary of ours."""
-    return name.startswith(".") and name.endswith(TEMPORARY)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vllm_patcher.errors import UnsafePath, WriteFailed
+from vllm_patcher.files import TEMPORARY, is_temporary
 from vllm_patcher.values import Value
 
 from .looks import (
@@ -23,7 +24,7 @@ from .looks import (
     check_sticky,
     date_folder,
 )
-from .reading import FOLDER, TEMPORARY, ReadTree, exists, is_temporary
+from .reading import FOLDER, ReadTree, exists
 
 _WHY = {
     errno.EBUSY: "a single file that is mounted into a container can't be replaced",
