@@ -520,6 +520,23 @@ def test_what_does_not_fit_beside_what_is_in_is_no_job_for_apply(scene: Scene) -
     assert "it fits this vLLM, but not beside hotfix" in str(caught.value)
 
 
+def test_a_patch_of_which_another_left_nothing_is_told(tmp_path: Path) -> None:
+    undone = changed(FILES["a.py"], a05="5  # as it was")
+    top = entry("top", diff("a.py", WITH_ONE, changed(FILES["a.py"], a05="51")), requires=["one"])
+    write_catalog(tmp_path / "catalog", ONE, top)
+    scene = make_scene(tmp_path)
+    operations.apply(request(scene, "one"))
+    assert operations.verify(request(scene, "one")).notes == ()
+    undoing = AdHoc(id="undoing", text=diff("a.py", WITH_ONE, undone))
+    told = "nothing that one puts in is left: undoing took it out again"
+    assert operations.apply(request(scene, undoing)).notes == (told,)
+    assert operations.verify(request(scene, "one")).notes == (told,)
+    operations.revert(request(scene, "undoing"))
+    # What is built on it says so.
+    assert operations.apply(request(scene)).notes == ()
+    assert operations.verify(request(scene)).notes == ()
+
+
 class TestAnIdThatACatalogHasGotSince:
     """A diff was applied under an id, and then a catalog came that has a patch of that id."""
 

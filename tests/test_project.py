@@ -63,6 +63,7 @@ LAYERS = (
     ("survey", "transaction"),
     ("advice",),
     ("results", "writeup", "fit"),
+    ("assess",),
     ("refusals",),
     ("operations", "proof", "catalog_lock"),
     ("report", "unified"),

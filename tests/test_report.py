@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from scenes import entry, make_scene, patch, write_catalog
-from vllm_patcher import document, operations, report, results, visible
+from vllm_patcher import assess, document, operations, report, visible
 from vllm_patcher.errors import Conflict, InvalidPatch, VllmPatchError
 from vllm_patcher.probes import Probe
 from vllm_patcher.request import Request
@@ -285,13 +285,13 @@ def test_a_refusal_says_what_its_report_does_not(plain: Report) -> None:
 
 @pytest.mark.parametrize(("ids", "total", "said"), [(["x"], 1, "x"), (["x"], 3, "1 of 3 patches")])
 def test_how_many(ids: list[str], total: int, said: str) -> None:
-    assert results.counted(ids, total) == said
+    assert assess.counted(ids, total) == said
 
 
 def test_all_failures_are_told_at_once(plain: Report) -> None:
     (one,) = plain.patches
     file = FileStatus(path="a.py", state="missing", before=None, after=None, patches=())
-    found = results.judged(
+    found = assess.judged(
         plain.replaced(
             patches=(one, one.replaced(id="b", fails=False, probe=Probe("present", "oh"))),
             files=(file,),

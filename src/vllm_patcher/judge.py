@@ -6,10 +6,12 @@ for it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from .explain import BESIDE, describe, upstream
+from .hunks import split
 from .stack import Problem, Stack, Tree, take
 from .states import (
     APPLIED,
@@ -171,6 +173,25 @@ def _why(found: Found, patch: Known, problem: Problem) -> Reason:
         what = "this file has the change already, others of the patch have not"
         return Reason(what=what, path=problem.path)
     return describe(problem, patch)
+
+
+def shows(base: Tree, files: Tree, patch: Known) -> bool:
+    """Say whether a tree has a line that a patch puts in and that the base has not as often.
+
+    One that puts in no line shows nowhere, and counts as shown.
+    """
+    silent = True
+    for part in patch.parts:
+        there, before = (
+            Counter(split(data or b""))
+            for data in (files[part.path], base[part.source or part.path])
+        )
+        for hunk in part.diff.hunks:
+            added = Counter(hunk.new) - Counter(hunk.old)
+            silent = silent and not added
+            if any(there[line] > before[line] for line in added):
+                return True
+    return silent
 
 
 def absent(found: Found, patch: Known, *, torn: list[Reason]) -> Verdict:

@@ -11,12 +11,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from . import probes
+from .assess import judged, report_on, shared
 from .errors import UnknownPatch
 from .install import Install, find
 from .plan import Plan, plan_apply, plan_revert
 from .refusals import refuse_to_apply, refuse_to_revert
 from .request import Request
-from .results import Outcome, Refused, Report, judged, report_on, shared
+from .results import Outcome, Refused, Report
 from .states import Asked, Finding
 from .survey import Survey, survey
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from . import versions
 from .advice import MORE_CONTEXT, OTHER_HAND, advice
+from .assess import counted, report_on
 from .bytecode import Bytecode
 from .checks import NOT_TAKEN_APART
 from .errors import Conflict, NotInstalled, UnsafePath, UnsupportedVersion, VllmPatchError, pasted
 from .judge import FOREIGN
-from .results import Refused, counted, report_on
+from .results import Refused
 from .states import BLOCKED, CONFLICT, NOT_NEEDED, PRESENT, UNSUPPORTED
 
 if TYPE_CHECKING:
