@@ -237,6 +237,17 @@ def test_site_packages_decides_alone(tmp_path: Path, own_path: Path) -> None:
     assert seen.python is None
 
 
+def test_two_dots_behind_a_link_lead_where_the_system_goes(tmp_path: Path) -> None:
+    meant = make_install(tmp_path / "far" / "site", files=FILES, version="0.10.2")
+    make_install(tmp_path / "site", files=FILES)
+    (tmp_path / "far" / "inner").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "inner")
+    site = tmp_path / "link" / ".." / "site"
+    assert os.path.samefile(site, meant.parent)
+    seen = in_site(site)
+    assert (seen.package, seen.version) == (str(meant), "0.10.2")
+
+
 def test_site_packages_knows_its_interpreter_by_the_usual_layout(
     tmp_path: Path, own_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from vllm_patcher.values import Value
 from . import manifest, versions
 from .digests import is_sha256, sha256
 from .errors import InvalidCatalog
+from .files import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -165,7 +166,7 @@ def _distinct(folders: Sequence[str]) -> tuple[str, ...]:
     """Make FOLDERS absolute and leave out those that lead to one already named."""
     by_place: dict[str, str] = {}
     for folder in folders:
-        by_place.setdefault(os.path.realpath(folder), os.path.abspath(folder))
+        by_place.setdefault(os.path.realpath(folder), absolute(folder))
     return tuple(by_place.values())
 
 

@@ -34,3 +34,17 @@ def identity(path: str) -> object:
 def is_temporary(name: str) -> bool:
     """Say whether a file of this name is a temporary of ours."""
     return name.startswith(".") and name.endswith(TEMPORARY)
+
+
+def absolute(path: str) -> str:
+    """Make a path absolute as the system reads it, with the links in it as they are.
+
+    But for those before a `..`: that leads to what is above the target of a link.
+    """
+    parts = path.split("/")
+    if ".." not in parts:
+        return os.path.abspath(path)
+    behind = len(parts) - parts[::-1].index("..")
+    return os.path.abspath(
+        os.path.join(os.path.realpath("/".join(parts[:behind])), *parts[behind:])
+    )

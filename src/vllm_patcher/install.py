@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher import distribution
 from vllm_patcher.errors import NotInstalled
-from vllm_patcher.files import identity
+from vllm_patcher.files import absolute, identity
 from vllm_patcher.search import Search, Seen, described
 from vllm_patcher.values import Value
 
@@ -67,7 +67,7 @@ def find(
     """
     search = Search(environ)
     if site_packages is not None:
-        search.folder(os.path.abspath(site_packages), python=python)
+        search.folder(absolute(site_packages), python=python)
     elif python is not None:
         search.ask(python, found_by=f"--python {python}")
     else:

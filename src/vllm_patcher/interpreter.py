@@ -126,7 +126,7 @@ def locate(python: str, *, environ: Mapping[str, str] = os.environ) -> str:
         choices = on_path(python, environ=environ)
     for choice in choices:
         if is_executable(choice):
-            return os.path.abspath(choice)
+            return files.absolute(choice)
     message = f"{python} is no Python interpreter"
     looked = [f"{choice}: no file that can be run" for choice in choices] or ["not on PATH"]
     meant = [python] if os.sep in python or os.path.isdir(python) else choices

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher import distribution, interpreter
 from vllm_patcher.errors import InvalidRecord, NotInstalled, NoVllm, pasted
-from vllm_patcher.files import identity
+from vllm_patcher.files import absolute, identity
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -229,8 +229,8 @@ def _version(seen: Seen) -> str:
 
 def _environment(python: str) -> str | None:
     if os.path.isdir(python):
-        return os.path.abspath(python)
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+        return absolute(python)
+    folder = os.path.dirname(os.path.dirname(absolute(python)))
     marks = ("pyvenv.cfg", "conda-meta")
     return folder if any(os.path.exists(os.path.join(folder, mark)) for mark in marks) else None
 
