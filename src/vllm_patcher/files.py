@@ -45,6 +45,5 @@ def absolute(path: str) -> str:
     if ".." not in parts:
         return os.path.abspath(path)
     behind = len(parts) - parts[::-1].index("..")
-    return os.path.abspath(
-        os.path.join(os.path.realpath("/".join(parts[:behind])), *parts[behind:])
-    )
+    head = os.path.realpath("/".join(parts[:behind]))
+    return os.path.abspath(os.path.join(head, *parts[behind:]))
