@@ -29,6 +29,7 @@ def test_verbs_options_and_ids() -> None:
     assert completed("vllm-patch", "ver") == ["verify"]
     assert completed("vllm-patch", "verify", "--pro") == ["--probe"]
     assert completed("vllm-patch", "verify", "lora-f") == ["lora-finish-request"]
+    assert completed("vllm-patch", "verify", "--strict", "lora-f") == ["lora-finish-request"]
     assert completed("vllm-patch", "show", "lora-w") == ["lora-waiting-leak"]
     assert completed("vllm-patch", "apply", "./fix") == ["./fix"]
 
@@ -40,6 +41,15 @@ def test_ids_of_a_catalog_that_is_named(tmp_path: Path) -> None:
     assert completed("vllm-patch", "apply", "--no-builtin", "lora") == ["lora"]
     # What can't be read completes nothing, and says nothing either.
     assert completed("vllm-patch", "apply", "--catalog", str(tmp_path / "no"), "on") == ["on"]
+
+
+def test_what_is_in_to_be_reverted(tmp_path: Path) -> None:
+    scene = scenes.make_scene(tmp_path)
+    scene.run("apply", scene.diff_file("fix.patch", patch(a05="50")), "--no-builtin")
+    site = str(scene.site)
+    assert completed("vllm-patch", "revert", "--site-packages", site, "f") == ["fix"]
+    assert completed("vllm-patch", "revert", "--site-packages", site, "lora-f") == ["lora-f"]
+    assert completed("vllm-patch", "revert", "--site-packages", str(tmp_path), "f") == ["f"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

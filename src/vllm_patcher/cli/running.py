@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vllm_patcher.results import Report
 
     from .hints import Call
+    from .options import Common
 
 
 def complete(
@@ -32,23 +33,37 @@ def complete(
     param: click.Parameter,  # noqa: ARG001 - click's own
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Give the ids of the catalog that begin as what is typed, or else diff files."""
-    from click.shell_completion import CompletionItem
+    """Give the ids that begin as what is typed, or else diff files.
 
-    from vllm_patcher import catalog
+    To revert, those that are in; else those of the catalog.
+    """
+    from click.shell_completion import CompletionItem
 
     from .options import Common
 
-    builtin = not context.params.get("no_builtin")
-    named = Common(catalogs=tuple(context.params.get("catalogs") or ())).catalog_folders()
+    common = Common._fields
+    given = {name: value for name, value in context.params.items() if value and name in common}
     try:
-        patches = catalog.load_all(named, builtin=builtin, locked=False).patches
-    except VllmPatchError:
-        patches = ()
-    ids = [patch for patch in patches if patch.id.startswith(incomplete)]
+        known = _titles(Common(**given), only_those_in=context.info_name == "revert")
+    except (VllmPatchError, click.UsageError):
+        known = {}
+    ids = [name for name in known if name.startswith(incomplete)]
     if not ids or "/" in incomplete:
         return [CompletionItem(incomplete, type="file")]
-    return [CompletionItem(patch.id, help=patch.title) for patch in ids]
+    return [CompletionItem(name, help=known[name]) for name in ids]
+
+
+def _titles(options: Common, *, only_those_in: bool) -> dict[str, str]:
+    if not only_those_in:
+        from vllm_patcher import catalog
+
+        folders = options.catalog_folders()
+        loaded = catalog.load_all(folders, builtin=not options.no_builtin, locked=False)
+        return {patch.id: patch.title for patch in loaded.patches}
+    from vllm_patcher import operations
+
+    reports = map(operations.changes, options.requests())
+    return {patch.id: patch.title for report in reports for patch in report.patches}
 
 
 PATCHES = click.argument("patches", nargs=-1, metavar="[PATCH]...", shell_complete=complete)
