@@ -119,11 +119,7 @@ def _verb(verb: str, command: click.Command) -> Iterator[str]:
         # \b is click's mark for lines that are to stay as they are.
         kept = paragraph.removeprefix("\b\n")
         yield from ["```text", kept, "```", ""] if kept != paragraph else [paragraph, ""]
-    options = [
-        param
-        for param in command.params
-        if isinstance(param, click.Option) and param.name != "help"
-    ]
+    options = [param for param in command.params if isinstance(param, click.Option)]
     if options:
         yield from ("| option | meaning |", "|---|---|")
     for option in options:

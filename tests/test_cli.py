@@ -543,6 +543,11 @@ class TestHelp:
         ]
         assert undocumented == []
 
+    @pytest.mark.parametrize("verb", ALL_VERBS)
+    def test_a_wrong_option_leads_to_the_help(self, verb: str) -> None:
+        ran = run(verb, "--nonsense")
+        assert (ran.code, f"Try 'vllm-patch {verb} --help'" in ran.err) == (2, True)
+
     def test_examples_stand_on_lines_of_their_own(self) -> None:
         assert (
             "\n  vllm-patch apply\n  vllm-patch apply lora-finish-request\n"
@@ -583,7 +588,7 @@ class TestHelp:
     )
     def test_the_options_are_those_of_the_design(self, verb: str, expected: str) -> None:
         common = "--python --site-packages --assume-version --catalog --no-builtin"
-        show = "--format --json --color --quiet --verbose --help"
+        show = "--format --json --color --quiet --verbose"
         known = {name for option in command_of(verb).params for name in option.opts}
         assert {name for name in known if name.startswith("--")} == set(
             f"{expected} {common} {show}".split()
@@ -659,7 +664,7 @@ class TestShow:
         here = make_scene(tmp_path / "other").run("show", "x", "--diff", *catalog)
         assert (here.out, here.err) == (
             pair[1][1].decode(),
-            "note: for the vLLM that was found, 0.11.0\n",
+            "note: the diff for vLLM 0.11.0\n",
         )
 
     def test_what_was_applied_is_shown_from_the_receipt(self, scene: Scene) -> None:

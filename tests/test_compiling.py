@@ -102,6 +102,24 @@ def test_a_child_forked_while_another_thread_compiles_can_compile() -> None:
         other.join()
 
 
+def test_a_signal_may_fork_while_this_thread_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    filtered = warnings.catch_warnings
+    forked: list[int] = []
+
+    def interrupted(*args: Any, **more: Any) -> Any:
+        if not forked:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                os._exit(0 if compiling.objections([b"x = ("])[0] else 1)
+            forked.append(os.waitpid(child, 0)[1])
+        return filtered(*args, **more)
+
+    monkeypatch.setattr(warnings, "catch_warnings", interrupted)
+    assert compiling.objections([b"x = 1"]) == [None]
+    assert forked == [0]
+
+
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Share the work however little it is; the list tells what was compiled here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +51,18 @@ def test_what_is_in_to_be_reverted(tmp_path: Path) -> None:
     assert completed("vllm-patch", "revert", "--site-packages", site, "f") == ["fix"]
     assert completed("vllm-patch", "revert", "--site-packages", site, "lora-f") == ["lora-f"]
     assert completed("vllm-patch", "revert", "--site-packages", str(tmp_path), "f") == ["f"]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = (
+        f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r});"
+        " from vllm_patcher import cli; raise SystemExit(cli.run([]))"
+    )
+    line = {"COMP_WORDS": "vllm-patch revert x", "COMP_CWORD": "2"}
+    env = scenes.environ(_VLLM_PATCH_COMPLETE="bash_complete", **line)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env
+    )
+    assert (done.stdout, done.stderr) == ("file,x\n", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

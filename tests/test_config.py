@@ -14,6 +14,7 @@ from vllm_patcher.config import Config
 from vllm_patcher.errors import InvalidConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from scenes import Ran
@@ -77,16 +78,47 @@ def test_what_the_command_line_wants_counts_more_than_the_environment(
     assert "VLLM_PATCH_PATCHES" not in ran.out + ran.err
 
 
-@pytest.mark.parametrize("name", ["vllm-patch.toml", "pyproject.toml"])
-@pytest.mark.parametrize("kind", ["link", "folder"])
-def test_a_configuration_that_cant_be_read_is_not_passed_over(
-    here: Scene, name: str, kind: str
-) -> None:
-    path = here.root / name
-    path.mkdir() if kind == "folder" else path.symlink_to("nowhere")
+KINDS: dict[str, Callable[[Path], None]] = {
+    "link": lambda path: path.symlink_to("nowhere"),
+    "folder": lambda path: path.mkdir(),
+    "FIFO": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_configuration_that_cant_be_read_is_not_passed_over(here: Scene, kind: str) -> None:
+    path = here.root / "vllm-patch.toml"
+    KINDS[kind](path)
     ran = here.run("verify", "--json")
-    assert (ran.code, ran.json["errors"][0]["code"]) == (3, "invalid-config")
-    assert str(path) in ran.json["errors"][0]["facts"][0]
+    (error,) = ran.json["errors"]
+    assert (ran.code, error["code"]) == (3, "invalid-config")
+    assert error["what"] == f"{path} is no file that can be read"
+    assert "--no-config" in error["hint"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_project_that_cant_be_read_may_be_about_other_things(here: Scene, kind: str) -> None:
+    KINDS[kind](here.root / "pyproject.toml")
+    assert here.run("verify", "--no-builtin").code == 0
+
+
+def test_the_file_is_the_one_that_the_system_finds(
+    here: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here.root / "far" / "inner").mkdir(parents=True)
+    (here.root / "link").symlink_to("far/inner")
+    (here.root / "far" / "x.toml").write_text(f'{OWN}patches = ["one"]\n'.replace("own", "../own"))
+    (here.root / "x.toml").write_text("strikt = true\n")
+    monkeypatch.setenv("VLLM_PATCH_CONFIG", "link/../x.toml")
+    assert ids(here.run("verify", "--json")) == {"one": "not-applied"}
+
+
+def test_a_key_that_may_be_meant(here: Scene) -> None:
+    say(here, "strikt = true\nwhere = 1\nzzz = 1\n")
+    ran = here.run("verify")
+    assert "unknown key strikt, where, zzz" in ran.err
+    assert "strikt, did you mean strict?" in ran.err
+    assert ran.err.count("did you mean") == 1
 
 
 @pytest.mark.parametrize("text", [b"this is no toml", b"\xff"])

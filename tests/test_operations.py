@@ -27,6 +27,7 @@ from scenes import (
     write_catalog,
 )
 from vllm_patcher import locking, operations, results, transaction
+from vllm_patcher.advice import IN_THE_WAY
 from vllm_patcher.errors import InvalidPatch, NotInstalled, UnknownPatch, VllmPatchError
 from vllm_patcher.request import AdHoc, Request
 from vllm_patcher.results import Refused, Report
@@ -166,7 +167,7 @@ class TestApply:
         with pytest.raises(Refused) as caught:
             operations.apply(request(scene))
         assert refused(caught) == [
-            ("unsafe-path", "", "Python would never read vllm/a.py"),
+            ("unsafe-path", "one", f"{scene.package}/a.abi3.so is taken before it"),
         ]
 
     def test_without_a_dist_info_a_diff_has_no_home(self, tmp_path: Path) -> None:
@@ -370,8 +371,11 @@ class TestVerify:
         report = operations.verify(request(scene))
         assert [failure.code for failure in report.failures] == ["shadowed-source"]
         # Nothing is to be done, and it would be of no use.
-        with pytest.raises(Refused, match=r"Python would never read vllm/a\.py"):
+        with pytest.raises(Refused, match=r"Python would never read vllm/a\.py") as caught:
             operations.apply(request(scene))
+        assert caught.value.hint == IN_THE_WAY
+        # Who asks for others in other files is not held up by it.
+        operations.apply(request(scene, AdHoc(id="other", text=patch(b15="7"))))
         # What has gone out is hidden by nothing.
         assert operations.revert(request(scene, "one")).shadowing == ()
 
@@ -520,21 +524,43 @@ def test_what_does_not_fit_beside_what_is_in_is_no_job_for_apply(scene: Scene) -
     assert "it fits this vLLM, but not beside hotfix" in str(caught.value)
 
 
-def test_a_patch_of_which_another_left_nothing_is_told(tmp_path: Path) -> None:
-    undone = changed(FILES["a.py"], a05="5  # as it was")
-    top = entry("top", diff("a.py", WITH_ONE, changed(FILES["a.py"], a05="51")), requires=["one"])
-    write_catalog(tmp_path / "catalog", ONE, top)
+def test_what_lies_between_is_laid_too_before_a_patch_is_in_the_way(tmp_path: Path) -> None:
+    """x comes first and touches one file of o, which builds on w in the other."""
+    with_w = changed(FILES["b.py"], b05="50")
+    over = diff("a.py", FILES["a.py"], changed(FILES["a.py"], a15="50"))
+    over += diff("b.py", with_w, changed(FILES["b.py"], b05="51"))
+    write_catalog(
+        tmp_path / "catalog",
+        entry("x", patch(a05="50")),
+        entry("w", patch(b05="50")),
+        entry("o", over, requires=["w"]),
+    )
     scene = make_scene(tmp_path)
-    operations.apply(request(scene, "one"))
-    assert operations.verify(request(scene, "one")).notes == ()
-    undoing = AdHoc(id="undoing", text=diff("a.py", WITH_ONE, undone))
-    told = "nothing that one puts in is left: undoing took it out again"
-    assert operations.apply(request(scene, undoing)).notes == (told,)
-    assert operations.verify(request(scene, "one")).notes == (told,)
-    operations.revert(request(scene, "undoing"))
-    # What is built on it says so.
-    assert operations.apply(request(scene)).notes == ()
-    assert operations.verify(request(scene)).notes == ()
+    operations.apply(request(scene, "o"))
+    assert states(operations.apply(request(scene))) == dict.fromkeys(("x", "w", "o"), "applied")
+
+
+def test_what_comes_with_others_counts_for_what_requires_it_or_conflicts(tmp_path: Path) -> None:
+    both = (entry("a", patch(a05="50")), entry("x", patch(a05="50")))
+    folder = write_catalog(tmp_path / "catalog", *both, entry("z", patch(a15="5"), requires=["x"]))
+    scene = make_scene(tmp_path)
+    expected = dict.fromkeys(("a", "x", "z"), "applied")
+    assert states(operations.apply(request(scene))) == expected
+    assert operations.verify(request(scene)).ok
+    operations.revert(request(scene))
+    write_catalog(folder, *both, entry("c", patch(a15="5"), conflicts=["x"]))
+    with pytest.raises(Refused, match="conflicts with x, which is to go in"):
+        operations.apply(request(scene))
+
+
+def test_what_is_there_already_does_not_come_with_others(tmp_path: Path) -> None:
+    a, old = entry("a", patch(a05="50")), entry("y", patch(a15="50"))
+    folder = write_catalog(tmp_path / "catalog", a, old)
+    scene = make_scene(tmp_path)
+    operations.apply(request(scene))
+    write_catalog(folder, a, entry("y", patch(a15="51")), entry("x", patch(a05="50")))
+    report = operations.verify(request(scene))
+    assert states(report) == {"a": "applied", "y": "outdated", "x": "applied"}
 
 
 class TestAnIdThatACatalogHasGotSince:
@@ -590,6 +616,23 @@ def test_without_record_nothing_is_said_to_have_been_released(tmp_path: Path) ->
     report = operations.apply(request(scene, new))
     assert {file.path: file.state for file in report.files} == {"new.py": "unrecorded"}
     assert operations.verify(request(scene, new), strict=True).ok
+
+
+def test_what_comes_only_if_named_is_told_where_nothing_was_named(tmp_path: Path) -> None:
+    write_catalog(
+        tmp_path / "catalog",
+        ONE,
+        entry("shy", patch(a15="5"), default=False),
+        entry("old", patch(b15="5"), default=False, affects="<0.8"),
+    )
+    scene = make_scene(tmp_path)
+    for verb in (operations.verify, operations.preview, operations.apply):
+        assert verb(request(scene)).if_named == ("shy",)
+        assert verb(request(scene, "one")).if_named == ()
+        assert verb(request(scene, kinds=("leak",))).if_named == ()
+    assert operations.status(request(scene)).if_named == ()
+    operations.apply(request(scene, "shy"))
+    assert operations.verify(request(scene)).if_named == ()
 
 
 class TestRevert:

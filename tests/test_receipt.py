@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_patcher.errors import InvalidReceipt
-from vllm_patcher.receipt import Entry, dump, load
+from vllm_patcher.receipt import Entry, dump, is_id, load
 
 PATH = "/site/vllm-0.11.0.dist-info/vllm-patcher.json"
 ENTRY = Entry("lora-fix", b"--- a/x\n+++ b/x\n", requires=("base",), places=(("a.py",),))
@@ -20,7 +20,7 @@ NAMES = st.binary(min_size=1, max_size=8).map(lambda raw: raw.decode("utf-8", "s
 LISTS = st.lists(NAMES, max_size=3).map(tuple)
 ENTRIES = st.builds(
     Entry,
-    id=NAMES,
+    id=NAMES.filter(is_id),
     text=st.binary(max_size=40),
     wanted=st.sampled_from(["in", "out"]),
     requires=LISTS,
@@ -131,6 +131,8 @@ def test_what_is_no_receipt_is_refused(data: bytes) -> None:
         {"id": None},
         {"id": ""},
         {"id": 1},
+        {"id": "--python=/tmp/evil"},
+        {"id": "a\nb"},
         {"wanted": None},
         {"wanted": "maybe"},
         {"wanted": True},

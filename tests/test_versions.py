@@ -205,7 +205,8 @@ def test_within(inner: str, outer: str, *, expected: bool) -> None:
         ("==0.8.0", False),
         (">=0.8", False),
         (">=0.8,<0.8.1", False),
-        ("~=0.8.1,<0.8.1", True),
+        ("==0.11.0rc1", False),
+        (">=0.11.0rc1,<0.11.0", False),
         ("==0.8.*", False),
     ],
 )

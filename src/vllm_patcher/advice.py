@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .states import Reason
 
 MORE_CONTEXT = "make the diff with more context: git diff -U10"
+IN_THE_WAY = "remove what is in the way, or reinstall this vLLM"
 OTHER_HAND = "take the other change back, or reinstall this vLLM"
 
 _BY_MISFIT = {

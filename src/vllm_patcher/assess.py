@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import digests, judge, versions
-from .advice import advice
+from . import digests, versions
+from .advice import IN_THE_WAY, advice
 from .bytecode import Bytecode
 from .errors import UnsupportedVersion, VllmPatchError, pasted
 from .probes import ABSENT, SHOWN
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from .states import Finding
     from .survey import Survey
 
-_REINSTALL = "remove what is in the way, or reinstall this vLLM"
-
 
 def report_on(
     verb: str,
@@ -62,7 +60,6 @@ def report_on(
     ]
     files = _files(here, plan, shown)
     linked = shared(here, plan, [file.path for file in files])
-    undone = _undone(here, plan, planned=verb in ("apply", "preview"))
     there = (*(plan.goal if wrote else plan.found.patches), *plan.there_anyhow)
     patched = dict.fromkeys(path for patch in there for path in patch.paths)
     bytecode = Bytecode(here.install.package, here.install.python)
@@ -85,7 +82,7 @@ def report_on(
         if_named=() if verb in ("status", "diff", "revert") else _if_named(here, findings),
         wrote=wrote,
         strict=strict,
-        notes=tuple(dict.fromkeys([*here.install.notes, *here.notes, *notes, *linked, *undone])),
+        notes=tuple(dict.fromkeys([*here.install.notes, *here.notes, *notes, *linked])),
     )
     return judged(report)
 
@@ -112,7 +109,7 @@ def _failures(report: Report) -> Iterator[VllmPatchError]:
         yield StaleBytecode(what, facts=report.hiding, hint="vllm-patch apply")
     if report.shadowing:
         what = "Python would never read a patched source: another file is taken before it"
-        yield ShadowedSource(what, facts=report.shadowing, hint=_REINSTALL)
+        yield ShadowedSource(what, facts=report.shadowing, hint=IN_THE_WAY)
     for item in report.patches:
         if item.probe is not None and item.probe.answer != ABSENT and not item.fails:
             found = "finds the fault" if item.probe.answer == SHOWN else "can't tell"
@@ -155,28 +152,13 @@ def _names(items: Sequence[Outcome]) -> str:
     return items[0].id if len(items) == 1 else f"any of {len(items)} patches"
 
 
-def _undone(here: Survey, plan: Plan, *, planned: bool) -> Iterator[str]:
-    """Name patches that are in, or will be, and of which others that came after left nothing."""
-    files, patches = here.situation.current, plan.found.patches
-    if planned:
-        files, patches = plan.target, plan.goal
-    for patch in patches:
-        later = [
-            other.id
-            for other in patches[patches.index(patch) + 1 :]
-            if other.touches(patch.paths) and patch.id not in other.requires
-        ]
-        if later and not judge.shows(plan.found.base, files, patch):
-            others = " and ".join(later)
-            yield f"nothing that {patch.id} puts in is left: {others} took it out again"
-
-
 def _if_named(here: Survey, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Name the patches for this version that nobody asked about, where nobody named any."""
-    if any(finding.named for finding in findings):
+    if not here.everything:
         return ()
     told = {finding.id for finding in findings}
-    others = [here.asked[one.id] for one in here.catalog.patches if one.id not in told]
+    patches = [one for one in here.catalog.patches if not one.default and one.id not in told]
+    others = [here.asked[one.id] for one in patches]
     return tuple(asked.id for asked in others if asked.candidates and not asked.gate)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from _thread import allocate_lock
+from _thread import RLock
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: With more bytes than this a second process is worth its start.
 _MUCH = 4_000_000
 _TIMEOUT = 60.0  # seconds
-_FILTERS = allocate_lock()
+_FILTERS = RLock()
 # A fork waits for what is being compiled: its child would have a lock that nobody lets go, and
 # filters that nobody puts back.
 os.register_at_fork(
@@ -64,18 +64,23 @@ for pyc, source, level in json.load(sys.stdin):
     try:
         with open(pyc, 'rb') as file:
             data = file.read()
-        with open(source, 'rb') as file:
-            fresh = compile(file.read(), source, 'exec', dont_inherit=True, optimize=level)
         if data[:4] != importlib.util.MAGIC_NUMBER:
             answers.append(None)
-        else:
-            answers.append(bare(marshal.loads(data[16:])) != bare(fresh))
+            continue
+        with open(source, 'rb') as file:
+            fresh = compile(file.read(), source, 'exec', dont_inherit=True, optimize=level)
+        answers.append(bare(marshal.loads(data[16:])) != bare(fresh))
     except (OSError, RecursionError, MemoryError):
         answers.append(False)
     except (SyntaxError, ValueError, EOFError, TypeError, AttributeError):
         answers.append(True)
 print(json.dumps(answers))
 """
+
+
+def is_own(python: str) -> bool:
+    """Say whether an interpreter is the one that runs this."""
+    return os.path.realpath(python) == os.path.realpath(sys.executable)
 
 
 def code_of(source: bytes, *, name: str, optimize: int = -1) -> CodeType:
@@ -122,7 +127,7 @@ def of_other_text(python: str | None, pairs: Sequence[tuple[str, str, int]]) -> 
     import json
 
     answers: list[bool | None] = []
-    if python and pairs:
+    if python and pairs and not is_own(python):
         command = [python, "-I", "-S", "-B", "-c", _OF_OTHER_TEXT]
         with suppress(OSError, ValueError):
             ended = process.run(command, data=json.dumps(pairs).encode(), seconds=_TIMEOUT)

@@ -13,6 +13,7 @@ from vllm_patcher.values import Value
 
 from .digests import is_sha256
 from .errors import InvalidCatalog, InvalidConfig, like
+from .files import absolute
 from .manifest import read_toml
 from .request import DIFF_SUFFIXES
 
@@ -25,6 +26,7 @@ TABLE = "vllm-patch"
 VARIABLE = "VLLM_PATCH_CONFIG"
 PATCHES = "VLLM_PATCH_PATCHES"
 
+_WITHOUT = "run vllm-patch in another folder, or with --no-config"
 _YES = frozenset({"1", "true", "yes", "on"})
 
 
@@ -67,31 +69,42 @@ def _from_file(folder: str, environ: Mapping[str, str]) -> Config:
     if named:
         if not os.path.isfile(named):
             raise InvalidConfig(f"{named}: there is no such file", facts=[f"{VARIABLE} names it"])
-        path = os.path.abspath(named)
+        path = absolute(named)
         return _read(path, os.path.basename(path) == PROJECT)
     for name in (FILE, PROJECT):
         path = os.path.join(folder, name)
-        if folder and os.path.lexists(path) and (name == FILE or _may_hold_a_table(path)):
+        if folder and (_is_there(path) if name == FILE else _may_hold_a_table(path)):
             config = _read(path, name == PROJECT)
             if config.where:
                 return config
     return Config()
 
 
+def _is_there(path: str) -> bool:
+    """Say whether there is something of the name; it must be a file then. Raises InvalidConfig."""
+    if not os.path.lexists(path):
+        return False
+    if not os.path.isfile(path):
+        raise InvalidConfig(f"{path} is no file that can be read", hint=_WITHOUT)
+    return True
+
+
 def _may_hold_a_table(path: str) -> bool:
     """Spare the usual project that another file is parsed for nothing."""
     try:
+        if not os.path.isfile(path):
+            return False
         with open(path, "rb") as file:
             return TABLE.encode() in file.read()
     except OSError:
-        return True  # as reading it will tell
+        return False
 
 
 def _read(path: str, is_project: bool) -> Config:  # noqa: FBT001 - private, and called by place
     try:
         document = read_toml(path)
     except InvalidCatalog as error:
-        raise InvalidConfig(error.what, facts=error.facts) from error
+        raise InvalidConfig(error.what, facts=error.facts, hint=_WITHOUT) from error
     if is_project:
         tool = document.get("tool", {})
         table = tool.get(TABLE) if isinstance(tool, dict) else None
@@ -110,7 +123,7 @@ def _check_owner(path: str) -> None:
     if owner not in (0, os.geteuid()):
         raise InvalidConfig(
             f"{path} belongs to uid {owner}, so it is not obeyed",
-            hint="run vllm-patch in another folder, or with --no-config",
+            hint=_WITHOUT,
         )
 
 
@@ -118,8 +131,9 @@ def _of_table(path: str, table: Mapping[str, object]) -> Config:
     home = os.path.dirname(path)
     unknown = sorted(set(table) - set(Config._fields) | (set(table) & {"where"}))
     if unknown:
-        meant = "".join(f"; did you mean {word}?" for word in like(unknown[0], Config._fields)[:1])
-        raise _wrong(path, f"unknown key {', '.join(unknown)}{meant}")
+        keys = [field for field in Config._fields if field != "where"]
+        meant = [f"{key}, did you mean {word}?" for key in unknown for word in like(key, keys)[:1]]
+        raise _wrong(path, f"unknown key {', '.join(unknown)}", *meant)
     flags = {key: _flag(path, table, key) for key in ("builtin", "strict", "exact") if key in table}
     return Config(
         where=path,
@@ -160,5 +174,5 @@ def _revisions(path: str, value: object) -> dict[str, str]:
     return pins
 
 
-def _wrong(path: str, fact: str) -> InvalidConfig:
-    return InvalidConfig("the configuration can't be used", facts=[f"{path}: {fact}"])
+def _wrong(path: str, fact: str, *more: str) -> InvalidConfig:
+    return InvalidConfig("the configuration can't be used", facts=[f"{path}: {fact}", *more])

@@ -6,12 +6,10 @@ for it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from .explain import BESIDE, describe, upstream
-from .hunks import split
 from .stack import Problem, Stack, Tree, take
 from .states import (
     APPLIED,
@@ -158,10 +156,11 @@ def misfit(
     if any(contains(laid, patch, beneath=on, surely=True) for on in ((), found.patches)):
         return APPLIED, [Reason(what="another patch that is in does the same")]
     reasons = [_why(found, patch, problem) for problem in problems]
-    others = [other.id for other in beneath if other.touches(patch.paths)]
+    others = [other for other in beneath if other.touches(patch.paths)]
     if others and fits(found.base, patch):
-        what = f"it fits this vLLM, but not beside {', '.join(others)}"
-        reasons.insert(0, Reason(what=what, misfit=BESIDE))
+        what = f"it fits this vLLM, but not beside {', '.join(other.id for other in others)}"
+        beside = tuple(other.id for other in others if other in found.patches)
+        reasons.insert(0, Reason(what=what, misfit=BESIDE, beside=beside))
     return CONFLICT, reasons
 
 
@@ -173,25 +172,6 @@ def _why(found: Found, patch: Known, problem: Problem) -> Reason:
         what = "this file has the change already, others of the patch have not"
         return Reason(what=what, path=problem.path)
     return describe(problem, patch)
-
-
-def shows(base: Tree, files: Tree, patch: Known) -> bool:
-    """Say whether a tree has a line that a patch puts in and that the base has not as often.
-
-    One that puts in no line shows nowhere, and counts as shown.
-    """
-    silent = True
-    for part in patch.parts:
-        there, before = (
-            Counter(split(data or b""))
-            for data in (files[part.path], base[part.source or part.path])
-        )
-        for hunk in part.diff.hunks:
-            added = Counter(hunk.new) - Counter(hunk.old)
-            silent = silent and not added
-            if any(there[line] > before[line] for line in added):
-                return True
-    return silent
 
 
 def absent(found: Found, patch: Known, *, torn: list[Reason]) -> Verdict:

@@ -206,8 +206,7 @@ class _Run:
 
 
 def _plan_to_apply(here: Survey, request: Request, *, exact: bool) -> Plan:
-    everything = not (request.patches or request.kinds or request.cves)
-    asked = _select(here, request, receipt=("in",) if everything else ())
+    asked = _select(here, request, receipt=("in",) if here.everything else ())
     plan = plan_apply(here.situation, asked, exact=exact)
     refuse_to_apply(here, plan)
     return plan

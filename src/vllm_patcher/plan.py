@@ -16,7 +16,7 @@ from .series import Series
 from .states import PRESENT, UPSTREAM
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from .identify import Found
     from .known import Known
@@ -69,14 +69,43 @@ def plan_apply(here: Situation, asked: Sequence[Asked], *, exact: bool = False) 
     ``exact`` objects to hunks that moved, unless the file's digest is listed, and to files that
     RECORD does not prove.
     """
-    laid = Series(here, asked)
+    return _finish(here, _leaving_what_is_in(here, asked), exact=exact)
+
+
+def _leaving_what_is_in(here: Situation, asked: Sequence[Asked]) -> Series:
+    """Lay what is found and asked, but for what is new and would cost others their place."""
+    laid = first = _laid(here, asked, {})
+    displacing: dict[str, tuple[str, ...]] = {}
+    there = {patch.id for patch in (*here.found.patches, *here.found.partial)}
+    for patch in first.goal:
+        lost = _lost(here, laid)
+        if not lost:
+            break
+        if patch.id in there or not any(patch.touches(other.paths) for other in lost):
+            continue
+        without = _laid(here, asked, {**displacing, patch.id: ()})
+        saved = [other.id for other in lost if other not in _lost(here, without)]
+        if saved:
+            displacing[patch.id] = tuple(saved)
+            laid = _laid(here, asked, displacing)
+    return laid
+
+
+def _laid(
+    here: Situation, asked: Sequence[Asked], displacing: Mapping[str, tuple[str, ...]]
+) -> Series:
+    laid = Series(here, asked, displacing)
     by_id = {item.id: item for item in asked}
     for name in dict.fromkeys([*here.series, *by_id]):
         if name in by_id:
             laid.want(by_id[name])
         else:
             laid.keep(name)
-    return _finish(here, laid, exact=exact)
+    return laid
+
+
+def _lost(here: Situation, laid: Series) -> list[Known]:
+    return [patch for patch, _ in laid.unfit if patch in here.found.patches]
 
 
 def plan_revert(here: Situation, ids: Collection[str] | None, *, with_dependents: bool) -> Plan:

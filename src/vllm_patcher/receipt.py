@@ -37,6 +37,12 @@ class Entry(Value):
     adhoc: bool = False
 
 
+def is_id(text: str) -> bool:
+    """Say whether a text can be the id of a patch: shown, typed, and taken for nothing else."""
+    plain = text.isprintable() and text == text.strip() and "/" not in text
+    return bool(text) and plain and not text.startswith(("-", "."))
+
+
 def dump(entries: Sequence[Entry]) -> bytes:
     """Write a receipt; the order of the entries is the order the patches are applied in."""
     patches = [
@@ -86,8 +92,8 @@ def _entry(item: dict[str, object]) -> Entry:
         places=tuple(_texts(place) for place in _list(item.get("places", []))),
         adhoc=_flag(item.get("adhoc", False)),
     )
-    if not entry.id:
-        raise ValueError("an entry has no id")
+    if not is_id(entry.id):
+        raise ValueError(f"{entry.id!r} can't be an id")
     if entry.wanted not in ("in", "out"):
         raise ValueError(f"entry {entry.id!r} is neither in nor out")
     return entry

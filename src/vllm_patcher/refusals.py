@@ -5,10 +5,11 @@ Always true here: nothing is written, and a plan that nothing stands against pas
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from . import versions
-from .advice import MORE_CONTEXT, OTHER_HAND, advice
+from .advice import IN_THE_WAY, MORE_CONTEXT, OTHER_HAND, advice
 from .assess import counted, report_on
 from .bytecode import Bytecode
 from .checks import NOT_TAKEN_APART
@@ -110,20 +111,26 @@ def _refusal(reason: Reason) -> VllmPatchError:
 
 
 def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
-    bytecode = Bytecode(here.install.package)
-    made = {edit.path for edit in plan.edits if edit.after is not None}
-    patches = (*plan.goal, *plan.there_anyhow)
-    for path in dict.fromkeys(path for patch in patches for path in patch.paths):
+    """Object to sources that are asked for or changed, and that Python would not read."""
+    package, bytecode = here.install.package, Bytecode(here.install.package)
+    asked = {finding.patch for finding in plan.findings}
+    meant = {path for patch in plan.goal if patch in asked for path in patch.paths}
+    meant |= {edit.path for edit in plan.edits}
+    made = {edit.path for edit in plan.edits if edit.before is None}
+    for path in dict.fromkeys(path for patch in plan.goal for path in patch.paths):
         if plan.target[path] is None:
             continue
-        found = [*bytecode.shadowing(path)]
-        inner = f"{path.removesuffix('.py')}/__init__.py"
-        if inner in made and inner != path:
-            found.append(f"vllm/{inner}, which a patch makes,")
+        found = [*bytecode.shadowing(path)] if path in meant else []
+        folder = path.removesuffix(".py")
+        if f"{folder}/__init__.py" in made and os.path.join(package, folder) not in found:
+            found.append(f"vllm/{folder}/__init__.py, which a patch makes,")
         if found:
+            on = next(patch.id for patch in plan.goal if path in patch.paths)
             yield UnsafePath(
-                f"Python would never read vllm/{path}",
+                f"Python would never read vllm/{path}, which {on} changes",
                 facts=[f"{name} is taken before it" for name in found],
+                hint=IN_THE_WAY,
+                patch=on,
             )
 
 

@@ -6,7 +6,7 @@ with the text it was applied with; a patch that can't be laid gets a state that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from . import judge
@@ -32,15 +32,24 @@ if TYPE_CHECKING:
     from .stack import Tree
 
 
+_NOTHING: Mapping[str, tuple[str, ...]] = {}
+
+
 class Series:
     """What lies on the base so far, and what was found out about each patch on the way.
 
     ``goal`` are the patches laid that are to be in, ``left`` those that are left as they lie and
     in which paths, ``out`` those that were not laid though they are in or in the receipt.
-    ``unfit`` are patches of the first two that have no place any more, and why.
+    ``unfit`` are patches of the first two that have no place any more, and why. ``displacing``
+    gives for patches that are not to be laid the ids of those that would lose their place.
     """
 
-    def __init__(self, here: Situation, asked: Sequence[Asked] = ()) -> None:
+    def __init__(
+        self,
+        here: Situation,
+        asked: Sequence[Asked] = (),
+        displacing: Mapping[str, tuple[str, ...]] = _NOTHING,
+    ) -> None:
         self._here = here
         self._found = here.found
         self.stack = Stack(here.found.base)
@@ -57,6 +66,8 @@ class Series:
         self.unfit: list[tuple[Known, list[Problem]]] = []
         self.findings: list[Finding] = []
         self._states: dict[str, str] = {}
+        self._displacing = displacing
+        self._coming: dict[str, None] = {}
         self._but_for: dict[frozenset[Known], tuple[Known, ...]] = {}
 
     def on(self, path: str) -> list[Known]:
@@ -118,7 +129,7 @@ class Series:
         there = self._there.get(asked.id, [])
         if asked.clash:
             self.keep(asked.id)
-            what = "a diff of yours has this id and is in, and a patch of the catalog has it too"
+            what = "a diff of yours was put in under this id, and a patch of the catalog has it too"
             text = next(iter([*there, *asked.candidates]), None)
             return self._finding(asked, CONFLICT, text, [Reason(what=what, misfit=CLASH)])
         dependents = [known for known in self._here.known if asked.id in known.requires]
@@ -147,8 +158,14 @@ class Series:
         self, asked: Asked, patch: Known, there: Sequence[Known], dependents: Sequence[Known]
     ) -> Finding:
         """Put a patch on, or say why it has no place; ``there`` are the revisions that are in."""
-        trial = self.stack.copied()
-        problems = trial.put(patch)
+        before = self.stack.files
+        displaced = self._displacing.get(asked.id)
+        if displaced is not None:
+            self.keep(asked.id)
+            what = f"it fits this vLLM, but not beside {', '.join(displaced)}"
+            reason = Reason(what=what, misfit=BESIDE, beside=displaced)
+            return self._finding(asked, CONFLICT, patch, [reason])
+        problems = self.stack.put(patch)
         if problems:
             self.keep(asked.id)
             state, reasons = judge.misfit(
@@ -159,40 +176,22 @@ class Series:
                 beneath=self.goal,
                 dependents=dependents,
             )
-            if state == APPLIED and self._comes_with_others(patch):
+            if state == APPLIED and not self._is_there(patch):
+                self._coming[asked.id] = None
                 what = "another patch that is to go in does the same"
                 return self._finding(asked, NOT_APPLIED, patch, [Reason(what=what)], planned=True)
             return self._finding(asked, state, patch, reasons)
-        if not there and trial.files == self.stack.files:
+        if not there and self.stack.files == before:
             return self._finding(asked, APPLIED, patch, [Reason(what="it changes nothing here")])
-        displaced = [] if there else self._displaced(trial, patch)
-        if displaced:
-            self.keep(asked.id)
-            what = f"it fits this vLLM, but not beside {', '.join(displaced)}"
-            reason = Reason(what=what, misfit=BESIDE, beside=tuple(displaced))
-            return self._finding(asked, CONFLICT, patch, [reason])
-        self.stack = trial
         self.goal.append(patch)
         self.out += [other for other in there if other is not patch]
         state, reasons = judge.lacking(self._found, there, patch)
         return self._finding(asked, state, patch, reasons)
 
-    def _comes_with_others(self, patch: Known) -> bool:
-        """Say whether what a patch does is not there yet, but comes with others."""
-        coming = (other for other in self.goal if other not in self._found.patches)
-        return any(other.touches(patch.paths) for other in coming)
-
-    def _displaced(self, stack: Stack, patch: Known) -> list[str]:
-        """Name what is in and stays in, and has no place any more once a patch is on a stack."""
-        above = stack.copied()
-        return [
-            other.id
-            for other in self._found.patches
-            if other in self._staying
-            and other not in self.goal
-            and other.touches(patch.paths)
-            and above.put(other)
-        ]
+    def _is_there(self, patch: Known) -> bool:
+        """Say whether what a patch does is on disk, and not only to come with others."""
+        current, found = self._here.current, self._found.patches
+        return any(judge.contains(current, patch, beneath=on, surely=True) for on in ((), found))
 
     def _judge_by_gate(self, asked: Asked, there: Sequence[Known]) -> Finding:
         """The version says that the patch is not to be put on; it may be in all the same."""
@@ -215,7 +214,7 @@ class Series:
         return not trial.put(patch)
 
     def _blocked(self, asked: Asked) -> list[Reason]:
-        to_be_in = {patch.id for patch in self.goal}
+        to_be_in = dict.fromkeys([*(patch.id for patch in self.goal), *self._coming])
         reasons = [
             Reason(what=f"requires {name}, which is {self._states.get(name, 'unknown here')}")
             for name in asked.requires
@@ -229,7 +228,7 @@ class Series:
             Reason(
                 what=f"conflicts with {name}, which {'is in' if name in there else 'is to go in'}"
             )
-            for name in dict.fromkeys([*self._there, *(patch.id for patch in self.goal), *done])
+            for name in dict.fromkeys([*self._there, *to_be_in, *done])
             if name in asked.conflicts and name not in out
         ]
         return reasons

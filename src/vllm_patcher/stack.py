@@ -50,13 +50,6 @@ class Stack:
         self.placements: dict[tuple[str, str], tuple[Placement, ...]] = {}
         self._log: dict[str, list[_Growth]] = {}
 
-    def copied(self) -> Stack:
-        """The same stack, to go on with in another way."""
-        other = Stack(self.base)
-        other.files, other._log = self.files, self._log
-        other.placements = dict(self.placements)
-        return other
-
     def put(self, patch: Known, *, only: Collection[str] | None = None) -> list[Problem]:
         """Put a patch on, or only its parts in some paths; return why not, all at once.
 

@@ -8,7 +8,6 @@ mean are parsed.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from vllm_patcher.values import Value
 
 from . import catalog as catalogs
 from . import receipt, versions
-from .compiling import objections, objections_of
+from .compiling import is_own, objections, objections_of
 from .digests import sha256
 from .errors import (
     InvalidConfig,
@@ -47,8 +46,8 @@ class Survey(Value):
     """What one run works with. ``info`` is the dist-info, None if there is none.
 
     ``entries`` are the receipt's, ``asked`` all patches that can be asked about, ``named`` the ids
-    asked for by name; ``adhoc`` are ids no catalog has. ``info_files`` are the files of the
-    dist-info as they were read.
+    asked for by name, ``everything`` says that none was named or chosen; ``adhoc`` are ids no
+    catalog has. ``info_files`` are the files of the dist-info as they were read.
     """
 
     install: Install
@@ -61,6 +60,7 @@ class Survey(Value):
     situation: Situation
     asked: dict[str, Asked]
     named: tuple[str, ...]
+    everything: bool
     notes: tuple[str, ...]
     adhoc: frozenset[str]
     info_files: Mapping[str, bytes | None]
@@ -160,6 +160,7 @@ class _Reader:
             situation=here,
             asked=asked,
             named=tuple(dict.fromkeys(named)),
+            everything=not (self.request.patches or self.request.kinds or self.request.cves),
             notes=tuple(dict.fromkeys([*self._policy(), *self.texts.notes])),
             adhoc=frozenset(name for name in asked if name not in self.by_id),
             info_files=self.info_files,
@@ -196,7 +197,7 @@ class _Reader:
     def _objections(self, sources: Sequence[bytes]) -> list[SyntaxError | None]:
         """Ask the Python that the files are for: others know other syntax."""
         python = self.install.python
-        if python is None or os.path.realpath(python) == os.path.realpath(sys.executable):
+        if python is None or is_own(python):
             return objections(sources)
         return objections_of(python, sources)
 
@@ -253,7 +254,7 @@ class _Reader:
                 named.append(self._name(item, asked, listed))
             except (InvalidPatch, UnknownPatch, UnsafePath) as error:
                 if self.request.policy:
-                    error.facts = (*error.facts, f"{self.request.policy} names it")
+                    error.facts = (*error.facts, f"as {self.request.policy} says")
                 errors.append(error)
         if len(errors) == 1:
             raise errors[0]
@@ -285,8 +286,7 @@ class _Reader:
         return item.id
 
     def _check_id_is_free(self, item: AdHoc, listed: Sequence[Known]) -> None:
-        odd = not item.id.isprintable() or item.id != item.id.strip() or "/" in item.id
-        if not item.id or odd or item.id.startswith(("-", ".")):
+        if not receipt.is_id(item.id):
             raise InvalidPatch(f"{item.id!r} can't be the id of a patch", hint="add --id NAME")
         if item.id in self.by_id:
             texts = _texts(self.by_id[item.id])

@@ -136,11 +136,11 @@ def judge(raw: str, specifier: str) -> str:
 
 
 def is_empty(text: str) -> bool:
-    """Tell whether no release can be in a specifier. Raises InvalidCatalog on a bad one."""
+    """Tell whether no release can be in a specifier that is plain; any other may be for builds."""
     span, clauses = _span(text), _clauses(text)
     if span:
         return span[0] >= span[1]
-    if clauses is not None and len(clauses) == 1:
+    if clauses is None or len(clauses) == 1:
         return False
     return not any(judge(sample, text) == "in" for sample in _samples(text))
 

@@ -144,7 +144,8 @@ def _stale_bytecode(here: Survey, plan: Plan) -> tuple[str, ...]:
     known = (plan.goal, plan.out, plan.found.patches, here.situation.receipt, plan.there_anyhow)
     patches = dict.fromkeys(patch for some in known for patch in some)
     paths = sorted(edited.union(*(patch.paths for patch in patches)))
-    gone = [path for path in paths if path in edited or plan.target[path] is None]
+    staying = [path for path in paths if path not in edited and plan.target[path] is not None]
+    gone = sorted({*paths}.difference(staying))
     stale = [name for path in gone for name in bytecode.compiled(path)]
-    hiding = bytecode.hiding(path for path in paths if path not in gone)
+    hiding = bytecode.hiding(staying)
     return (*stale, *(os.path.relpath(name, here.install.package) for name in hiding))

@@ -13,16 +13,9 @@ import click
 
 from vllm_patcher import __version__
 
-from .options import options as with_options
 from .shell import COMPLETE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 
-_CONTEXT: dict[str, Any] = {"max_content_width": 100}
-_VERSION = click.version_option(
-    __version__,
-    prog_name="vllm-patch",
-    message="%(prog)s %(version)s",
-    help="Show the version and exit.",
-)
+_CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class _Verbs(click.Group):
@@ -50,7 +43,7 @@ class _Verbs(click.Group):
 
 
 @click.command(cls=_Verbs, context_settings=_CONTEXT)
-@with_options([_VERSION])
+@click.version_option(__version__, prog_name="vllm-patch", message="%(prog)s %(version)s")
 def vllm_patch() -> None:
     """Apply, verify and revert versioned patches of an installed vLLM.
 

@@ -29,15 +29,11 @@ RAY_SECONDS = 120.0
 KINDS = ("crash", "leak", "security", "compat", "wrong-result")
 
 
-#: click's own, but for its text: to look that up in another language takes half a millisecond.
-_HELP = click.help_option("-h", "--help", help="Show this message and exit.")
-
-
 def options(*groups: Iterable[Callable[[Any], Any]]) -> Callable[[_F], _F]:
-    """Put groups of options on a command, in the order they are to be listed, and its help."""
+    """Put groups of options on a verb, in the order they are to be listed."""
 
     def decorate(function: _F) -> _F:
-        for option in reversed([*(option for group in groups for option in group), _HELP]):
+        for option in reversed([option for group in groups for option in group]):
             function = option(function)
         return function
 

@@ -45,7 +45,7 @@ def complete(
     given = {name: value for name, value in context.params.items() if value and name in common}
     try:
         known = _titles(Common(**given), only_those_in=context.info_name == "revert")
-    except (VllmPatchError, click.UsageError):
+    except (VllmPatchError, OSError, click.UsageError):
         known = {}
     ids = [name for name in known if name.startswith(incomplete)]
     if not ids or "/" in incomplete:

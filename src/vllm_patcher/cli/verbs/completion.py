@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import click
 
-from vllm_patcher.cli.options import options
 from vllm_patcher.cli.shell import COMPLETE, EXIT_OK, Output
 
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@options()
 def command(shell: str) -> int:
     """Print what makes a shell complete verbs, options and ids of patches.
 

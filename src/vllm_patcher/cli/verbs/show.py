@@ -40,8 +40,10 @@ def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -
             version = release
             if only_diff and release is None and len(found.variants) > 1:
                 version = _version(request)
+                if version is not None and not catalog.candidates(found, version):
+                    version = None
                 if version is not None:
-                    output.note(f"for the vLLM that was found, {version}")
+                    output.note(f"the diff for vLLM {version}")
             entry = listing.entry(found, version)
         else:
             entry = listing.Entry(patch=None, diffs=(("", _applied_text(request, name)),))
