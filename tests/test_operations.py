@@ -563,6 +563,53 @@ def test_what_is_there_already_does_not_come_with_others(tmp_path: Path) -> None
     assert states(report) == {"a": "applied", "y": "outdated", "x": "applied"}
 
 
+@pytest.mark.parametrize("verb", [operations.apply, operations.revert])
+def test_a_rename_of_a_changed_file_that_was_cut_off_is_finished(
+    tmp_path: Path, verb: Callable[[Request], Report]
+) -> None:
+    """The old name is there still, as it was released: the first patch never wrote to it."""
+    moved = changed(FILES["a.py"], a15="50")
+    names = b"diff --git a/vllm/a.py b/vllm/c.py\nrename from vllm/a.py\nrename to vllm/c.py\n"
+    hunks = diff("a.py", FILES["a.py"], moved).partition(b"@@")
+    rename = names + b"--- a/vllm/a.py\n+++ b/vllm/c.py\n@@" + hunks[2]
+    write_catalog(tmp_path / "catalog", ONE, entry("rename", rename))
+    scene = make_scene(tmp_path)
+    before = scene.everything()
+    operations.apply(request(scene))
+    applied = scene.everything()
+    (scene.package / "a.py").write_bytes(FILES["a.py"])
+    verb(request(scene))
+    assert scene.everything() == (applied if verb is operations.apply else before)
+
+
+def test_what_a_patch_for_other_versions_requires_is_not_brought_in(tmp_path: Path) -> None:
+    shy = entry("shy", patch(a05="50"), default=False)
+    later = entry("later", patch(b05="50"), requires=["shy"], affects=">=0.12")
+    write_catalog(tmp_path / "catalog", shy, later)
+    scene = make_scene(tmp_path)
+    assert not operations.apply(request(scene)).wrote
+    assert operations.verify(request(scene)).ok
+
+
+def test_what_was_applied_before_and_is_gone_is_named_in_the_hint(scene: Scene) -> None:
+    operations.apply(request(scene))
+    (scene.package / "b.py").write_bytes(FILES["b.py"])
+    report = operations.verify(request(scene, "one"))
+    assert report.failures[0].hint == "vllm-patch apply two"
+
+
+def test_what_stands_upon_an_old_revision_is_the_one_to_take_out(tmp_path: Path) -> None:
+    folder = write_catalog(tmp_path / "catalog", ONE)
+    scene = make_scene(tmp_path)
+    operations.apply(request(scene))
+    own = AdHoc(id="own", text=diff("a.py", WITH_ONE, changed(FILES["a.py"], a05="51")))
+    operations.apply(request(scene, own))
+    write_catalog(folder, entry("one", patch(a05="52")))
+    with pytest.raises(Refused) as caught:
+        operations.apply(request(scene))
+    assert caught.value.hint == "vllm-patch revert own"
+
+
 class TestAnIdThatACatalogHasGotSince:
     """A diff was applied under an id, and then a catalog came that has a patch of that id."""
 

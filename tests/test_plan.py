@@ -657,12 +657,14 @@ class TestConflict:
         moved: Files = {"a.py": edited(alone, l1="class Pool:\n    more = 1")}
         assert World(released=moved, catalog=[patch]).state("fix") == UPSTREAM
 
-    def test_a_bare_line_proves_nothing_away_from_its_place(self) -> None:
+    def test_a_bare_line_proves_nothing(self) -> None:
+        """It may have been there, at its place too, before anybody wanted it there."""
         released: Files = {"a.py": text(*("row",) * 9, "new", *("row",) * 9)}
-        for line, state in ((10, UPSTREAM), (4, CONFLICT)):
+        for line in (10, 4):
             patch = in_a("two", f"@@ -{line - 1},0 +{line} @@\n+new\n")
             plan = World(released=released, catalog=[patch]).plan("two")
-            assert plan.findings[0].state == state
+            assert plan.findings[0].state == CONFLICT
+            assert "has no context, and nothing proves its line number" in words(plan)
 
     def test_a_heading_is_shown_printable(self) -> None:
         heading = "def f2\x1b[2J"

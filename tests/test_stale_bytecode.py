@@ -352,7 +352,8 @@ class TestShadowed:
         before = {path: path.read_bytes() for path in here.site.rglob("*") if path.is_file()}
         ran = scenes.run("apply", fix, "--site-packages", here.site)
         assert ran.code == 3
-        assert f"error: Python would never read vllm/a.py, which fix changes\n  {way} is taken before it\n" in ran.err
+        said = "error: Python would never read vllm/a.py, which fix changes"
+        assert f"{said}\n  {way} is taken before it\n" in ran.err
         after = {path: path.read_bytes() for path in here.site.rglob("*") if path.is_file()}
         assert after == before
 

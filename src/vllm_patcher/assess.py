@@ -132,6 +132,9 @@ def _hint_for_missing(report: Report, missing: Sequence[Outcome]) -> str | None:
     for item in missing:
         if item.state in (CONFLICT, BLOCKED, UNSUPPORTED):
             return _advice(report, item)
+    if any(item.named for item in report.patches) and not any(item.named for item in missing):
+        # Those that were named are in; what was applied before is not any more.
+        return pasted("vllm-patch", "apply", *(item.id for item in missing))
     return "vllm-patch apply"
 
 

@@ -39,7 +39,8 @@ def no_longer_fitting(
     """
     for patch, problems in unfit:
         if any(patch.touches(unit) for unit in changing):
-            yield Reason(what=f"{patch.id}, which is in, {_why(patch, coming, going)}")
+            what = f"{patch.id}, which is in, {_why(patch, coming, going)}"
+            yield Reason(what=what, beside=(patch.id,))
             yield from (describe(problem) for problem in problems)
 
 

@@ -52,8 +52,19 @@ def contains(
     be the right one. ``beneath`` are patches that may have moved it. ``surely`` also asks that
     nothing stands elsewhere that the patch could be meant for.
     """
+    if surely and _is_blind(patch):
+        return False
     out = take(files, patch, trusted=False, only=only, beneath=beneath, strict=True, surely=surely)
     return out is not None
+
+
+def _is_blind(patch: Known) -> bool:
+    """Say whether a patch puts lines in by their number alone.
+
+    That equal ones are there shows nothing then: they may have been there before.
+    """
+    parts = (part.diff for part in patch.parts if part.diff.change != "create")
+    return any(not hunk.old for diff in parts for hunk in diff.hunks)
 
 
 def has(files: Tree, patch: Known, dependents: Iterable[Known]) -> bool:

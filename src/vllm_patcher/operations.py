@@ -18,7 +18,7 @@ from .plan import Plan, plan_apply, plan_revert
 from .refusals import refuse_to_apply, refuse_to_revert
 from .request import Request
 from .results import Outcome, Refused, Report
-from .states import Asked, Finding
+from .states import NOT_NEEDED, Asked, Finding
 from .survey import Survey, survey
 
 if TYPE_CHECKING:
@@ -228,7 +228,8 @@ def _select(here: Survey, request: Request, *, receipt: Collection[str]) -> list
     names = dict.fromkeys(chosen)
     names.update(dict.fromkeys(entry.id for entry in here.entries if entry.wanted in receipt))
     for name in list(names):
-        names.update(dict.fromkeys(here.asked[name].requires))
+        if here.asked[name].gate != NOT_NEEDED:
+            names.update(dict.fromkeys(here.asked[name].requires))
     return [
         item.replaced(named=item.id in here.named or (by_choice and item.id in chosen))
         for item in here.asked.values()

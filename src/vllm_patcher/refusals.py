@@ -107,6 +107,8 @@ def _error(kind: type[VllmPatchError], finding: Finding, hint: str) -> VllmPatch
 def _refusal(reason: Reason) -> VllmPatchError:
     hints = {NOT_TAKEN_APART: MORE_CONTEXT, FOREIGN: OTHER_HAND}
     hint = hints.get(reason.misfit)
+    if reason.beside:
+        hint = pasted("vllm-patch", "revert", *reason.beside)
     return Conflict(reason.what, facts=[reason.where] if reason.path else [], hint=hint)
 
 

@@ -88,6 +88,7 @@ def mend(unit: OpenUnit, receipt: Sequence[Known]) -> None:
     files = unit.current
     taken: list[Known] = []
     torn: dict[Known, Unit] = {}
+    between: dict[str, bytes | None] = {}
     for patch in [patch for patch in reversed(receipt) if unit.touched_by(patch)]:
         twice = {
             part.source: None
@@ -95,13 +96,17 @@ def mend(unit: OpenUnit, receipt: Sequence[Known]) -> None:
             if part.source in unit.paths and files[part.source] is not None
         }
         less = take({**files, **twice}, patch, trusted=True, only=unit.paths)
-        if less is None or less == files or any(less[path] != files[path] for path in twice):
+        if less is None or less == files:
             continue
         if twice:
+            between.update({path: less[path] for path in twice})
             torn[patch] = unit.paths.intersection(patch.paths).difference(twice)
         files = less
         taken.append(patch)
-    if torn and unit.is_pristine(files):
+    # What is still there under the old name is the file as that patch found it, or, if it was not
+    # the first to change it, as it was released.
+    left = all(unit.current[path] in (data, files[path]) for path, data in between.items())
+    if torn and left and unit.is_pristine(files):
         unit.settle(files, taken, proven=True)
         unit.torn = torn
 
