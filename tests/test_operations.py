@@ -610,6 +610,23 @@ def test_what_stands_upon_an_old_revision_is_the_one_to_take_out(tmp_path: Path)
     assert caught.value.hint == "vllm-patch revert own"
 
 
+def test_what_is_named_is_judged_beside_what_is_in(tmp_path: Path) -> None:
+    """And not beside what another revision of the catalog would bring."""
+    folder = write_catalog(tmp_path / "catalog", ONE)
+    scene = make_scene(tmp_path)
+    operations.apply(request(scene))
+    write_catalog(folder, entry("one", patch(a05="52")))
+    same = AdHoc(id="same", text=patch(a05="50"))
+    assert states(operations.apply(request(scene, same))) == {"same": "applied"}
+    report = operations.verify(request(scene, same))
+    assert states(report) == {"same": "applied", "one": "outdated"}
+    # Where a patch of the receipt was put back by hand, it is in nobody's way.
+    (scene.package / "a.py").write_bytes(FILES["a.py"])
+    beside = AdHoc(id="beside", text=patch(a06="7"))
+    assert states(operations.verify(request(scene, beside)))["beside"] == "not-applied"
+    assert states(operations.apply(request(scene, beside)))["beside"] == "applied"
+
+
 class TestAnIdThatACatalogHasGotSince:
     """A diff was applied under an id, and then a catalog came that has a patch of that id."""
 

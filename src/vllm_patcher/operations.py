@@ -96,8 +96,14 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
     """
     here = survey(locate(request), request)
     plan = plan_apply(here.situation, _select(here, request, receipt=("in", "out")))
+    findings = plan.findings
+    if here.named:
+        # As `apply` would find them, which leaves all others as they are.
+        alone = plan_apply(here.situation, _select(here, request, receipt=()))
+        named = {finding.id: finding for finding in alone.findings}
+        findings = tuple(named.get(finding.id, finding) for finding in findings)
     strict = strict or request.strict
-    report = report_on("verify", here, plan, strict=strict)
+    report = report_on("verify", here, plan, findings=findings, strict=strict)
     return _probed(report, here) if probe else report
 
 
