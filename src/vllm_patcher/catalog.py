@@ -16,6 +16,7 @@ from . import manifest, versions
 from .digests import is_sha256, sha256
 from .errors import InvalidCatalog
 from .files import absolute
+from .tables import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -269,7 +270,7 @@ def _object(value: object, where: str) -> dict[str, object]:
 
 
 def _change(value: object, where: str, path: str) -> Change:
-    if not manifest.is_plain(path):
+    if not is_plain(path):
         raise _wrong(f"{where}: the path must be relative to the package and stay inside it")
     sides = _object(value, where)
     if sides.keys() != _SIDES:
