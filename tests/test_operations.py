@@ -627,6 +627,20 @@ def test_what_is_named_is_judged_beside_what_is_in(tmp_path: Path) -> None:
     assert states(operations.apply(request(scene, beside)))["beside"] == "applied"
 
 
+def test_of_two_alternatives_status_says_that_each_fits(tmp_path: Path) -> None:
+    shy = entry("shy", patch(a05="51"), default=False)
+    with_shy = changed(FILES["a.py"], a05="51")
+    text = diff("a.py", with_shy, changed(FILES["a.py"], a05="51", a06="7"))
+    upon = entry("upon", text, default=False)
+    write_catalog(tmp_path / "catalog", shy, {**upon, "requires": ["shy"]}, ONE)
+    scene = make_scene(tmp_path)
+    fitting = dict.fromkeys(("shy", "upon", "one"), "not-applied")
+    assert states(operations.status(request(scene))) == fitting
+    operations.apply(request(scene, "one"))
+    found = states(operations.status(request(scene)))
+    assert (found["one"], found["shy"]) == ("applied", "conflict")
+
+
 class TestAnIdThatACatalogHasGotSince:
     """A diff was applied under an id, and then a catalog came that has a patch of that id."""
 

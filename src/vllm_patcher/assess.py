@@ -67,7 +67,9 @@ def report_on(
         verb=verb,
         install=here.install,
         version=here.version,
-        patches=tuple(_outcome(here, item, before[item.id], strict=strict) for item in shown),
+        patches=tuple(
+            _outcome(here, item, before.get(item.id, item.state), strict=strict) for item in shown
+        ),
         files=files,
         edits=plan.edits,
         hiding=bytecode.hiding(patched),

@@ -110,8 +110,15 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
 def status(request: Request = _DEFAULT) -> Report:
     """Tell the state of every patch on an install."""
     here = survey(locate(request), request)
-    plan = plan_apply(here.situation, list(here.asked.values()))
-    return report_on("status", here, plan)
+    plan = plan_apply(here.situation, _select(here, request, receipt=("in", "out")))
+    findings = {finding.id: finding for finding in plan.findings}
+    for item in here.asked.values():
+        if item.id not in findings:
+            # As if it were named: what nobody asks for is in nobody's way.
+            alone = [one for one in here.asked.values() if one.id in {item.id, *item.requires}]
+            found = plan_apply(here.situation, alone).findings
+            findings[item.id] = next(finding for finding in found if finding.id == item.id)
+    return report_on("status", here, plan, findings=[findings[name] for name in here.asked])
 
 
 def changes(request: Request = _DEFAULT) -> Report:
