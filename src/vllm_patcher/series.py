@@ -145,7 +145,8 @@ class Series:
             return self._finding(asked, BLOCKED, patch, blocked)
         others = [] if there else self._done_by_others(patch)
         if others:
-            what = f"{', '.join(others)}, which is in, does the same"
+            does = "which is in, does" if len(others) == 1 else "which are in, do"
+            what = f"{', '.join(others)}, {does} the same"
             return self._finding(asked, APPLIED, patch, [Reason(what=what)])
         mixed = self._mixed(asked.id)
         if mixed:
