@@ -546,7 +546,9 @@ class TestHelp:
     @pytest.mark.parametrize("verb", ALL_VERBS)
     def test_a_wrong_option_leads_to_the_help(self, verb: str) -> None:
         ran = run(verb, "--nonsense")
-        assert (ran.code, f"Try 'vllm-patch {verb} --help'" in ran.err) == (2, True)
+        # Older releases of click name the first of the two options.
+        assert ran.code == 2
+        assert re.search(f"Try 'vllm-patch {verb} (--help|-h)' for help", ran.err)
 
     def test_examples_stand_on_lines_of_their_own(self) -> None:
         assert (

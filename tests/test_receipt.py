@@ -17,10 +17,12 @@ ENTRY = Entry("lora-fix", b"--- a/x\n+++ b/x\n", requires=("base",), places=(("a
 
 # Names of files may hold any byte: those that are no UTF-8 are halves of surrogate pairs here.
 NAMES = st.binary(min_size=1, max_size=8).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+PLAIN = st.characters(categories=["L", "N", "P"], exclude_characters="/")
+IDS = st.text(PLAIN, max_size=8).map(lambda rest: f"x{rest}")
 LISTS = st.lists(NAMES, max_size=3).map(tuple)
 ENTRIES = st.builds(
     Entry,
-    id=NAMES.filter(is_id),
+    id=IDS,
     text=st.binary(max_size=40),
     wanted=st.sampled_from(["in", "out"]),
     requires=LISTS,
@@ -43,6 +45,11 @@ def refusal(data: bytes) -> InvalidReceipt:
     assert caught.value.facts[0] == PATH
     assert caught.value.hint is not None
     return caught.value
+
+
+@given(IDS)
+def test_ids_are_ids(name: str) -> None:
+    assert is_id(name)
 
 
 @given(st.lists(ENTRIES, max_size=4, unique_by=lambda entry: (entry.id, entry.wanted)))
