@@ -10,8 +10,7 @@ import os
 import sys
 import warnings
 from _thread import RLock
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import process
 
@@ -126,13 +125,10 @@ def of_other_text(python: str | None, pairs: Sequence[tuple[str, str, int]]) -> 
     """
     import json
 
-    answers: list[bool | None] = []
+    answers = None
     if python and pairs and not is_own(python):
-        command = [python, "-I", "-S", "-B", "-c", _OF_OTHER_TEXT]
-        with suppress(OSError, ValueError):
-            ended = process.run(command, data=json.dumps(pairs).encode(), seconds=_TIMEOUT)
-            answers = json.loads(ended.output) if ended is not None else []
-    return answers if len(answers) == len(pairs) else [None] * len(pairs)
+        answers = _answers(python, _OF_OTHER_TEXT, json.dumps(pairs).encode(), len(pairs))
+    return [None] * len(pairs) if answers is None else answers
 
 
 def _is_much(sources: Sequence[bytes]) -> bool:
@@ -158,15 +154,29 @@ def _asked(
 
     sizes = json.dumps([len(source) for source in sources])
     data = b"".join([sizes.encode(), b"\n", *sources])
-    command = [python, "-I", "-S", "-B", "-c", _ELSEWHERE]
-    try:
-        ended = process.run(command, data=data, seconds=_TIMEOUT, meanwhile=meanwhile)
-        answers = json.loads(ended.output) if ended is not None else ()
-    except (OSError, ValueError):
-        return None
-    if len(answers) != len(sources):
+    answers = _answers(python, _ELSEWHERE, data, len(sources), meanwhile)
+    if answers is None:
         return None
     return [None if answer is None else _error(*answer) for answer in answers]
+
+
+def _answers(
+    python: str,
+    script: str,
+    data: bytes,
+    count: int,
+    meanwhile: Callable[[], None] | None = None,
+) -> list[Any] | None:
+    """Run a script of the above in an interpreter; None unless it gives so many answers."""
+    import json
+
+    command = [python, "-I", "-S", "-B", "-c", script]
+    try:
+        ended = process.run(command, data=data, seconds=_TIMEOUT, meanwhile=meanwhile)
+        answers = json.loads(ended.output) if ended is not None else []
+    except (OSError, ValueError):
+        return None
+    return answers if len(answers) == count else None
 
 
 def _error(line: int, what: str) -> SyntaxError:

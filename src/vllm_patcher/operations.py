@@ -14,7 +14,7 @@ from . import probes
 from .assess import judged, report_on, shared
 from .errors import UnknownPatch
 from .install import Install, find
-from .plan import Plan, plan_apply, plan_revert
+from .plan import Plan, judge_apply, plan_apply, plan_revert
 from .refusals import refuse_to_apply, refuse_to_revert
 from .request import Request
 from .results import Outcome, Refused, Report
@@ -95,13 +95,14 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
     a failure too; ``probe`` runs the patches' probes.
     """
     here = survey(locate(request), request)
-    plan = plan_apply(here.situation, _select(here, request, receipt=("in", "out")))
+    asked = _select(here, request, receipt=("in", "out"))
+    plan = plan_apply(here.situation, asked)
     findings = plan.findings
-    if here.named:
+    named = _select(here, request, receipt=()) if here.named else asked
+    if len(named) < len(asked):
         # As `apply` would find them, which leaves all others as they are.
-        alone = plan_apply(here.situation, _select(here, request, receipt=()))
-        named = {finding.id: finding for finding in alone.findings}
-        findings = tuple(named.get(finding.id, finding) for finding in findings)
+        alone = judge_apply(here.situation, named)
+        findings = tuple(alone.get(finding.id, finding) for finding in findings)
     strict = strict or request.strict
     report = report_on("verify", here, plan, findings=findings, strict=strict)
     return _probed(report, here) if probe else report
@@ -116,8 +117,7 @@ def status(request: Request = _DEFAULT) -> Report:
         if item.id not in findings:
             # As if it were named: what nobody asks for is in nobody's way.
             alone = [one for one in here.asked.values() if one.id in {item.id, *item.requires}]
-            found = plan_apply(here.situation, alone).findings
-            findings[item.id] = next(finding for finding in found if finding.id == item.id)
+            findings[item.id] = judge_apply(here.situation, alone)[item.id]
     return report_on("status", here, plan, findings=[findings[name] for name in here.asked])
 
 

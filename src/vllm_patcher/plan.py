@@ -72,6 +72,11 @@ def plan_apply(here: Situation, asked: Sequence[Asked], *, exact: bool = False) 
     return _finish(here, _leaving_what_is_in(here, asked), exact=exact)
 
 
+def judge_apply(here: Situation, asked: Sequence[Asked]) -> dict[str, Finding]:
+    """Judge what is asked as a plan to apply it would, by id; no target is made and checked."""
+    return {finding.id: finding for finding in _leaving_what_is_in(here, asked).findings}
+
+
 def _leaving_what_is_in(here: Situation, asked: Sequence[Asked]) -> Series:
     """Lay what is found and asked, but for what is new and would cost others their place."""
     laid = first = _laid(here, asked, {})
