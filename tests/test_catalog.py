@@ -559,6 +559,26 @@ def test_an_id_is_in_one_catalog_only(tmp_path: Path) -> None:
     ]
 
 
+def test_a_copy_of_the_builtin_catalog_stands_in_its_place_if_that_is_said(tmp_path: Path) -> None:
+    twin = make(tmp_path / "1", entry("lora-finish-request"))
+    with pytest.raises(InvalidCatalog) as caught:
+        catalog.load_all([str(twin)], builtin=True)
+    assert caught.value.hint == "add --no-builtin to leave the built-in catalog out"
+    other = make(tmp_path / "2", entry("lora-finish-request"))
+    with pytest.raises(InvalidCatalog) as caught:
+        catalog.load_all([str(twin), str(other)], builtin=False)
+    assert caught.value.hint is None
+
+
+def test_two_dots_behind_a_link_lead_to_a_catalog_too(tmp_path: Path) -> None:
+    make(tmp_path / "far" / "patches", entry("far"))
+    make(tmp_path / "patches", entry("near"))
+    (tmp_path / "far" / "inner").mkdir()
+    (tmp_path / "link").symlink_to("far/inner")
+    (found,) = catalog.load(str(tmp_path / "link" / ".." / "patches")).patches
+    assert found.id == "far"
+
+
 def test_a_catalog_may_be_named_twice(tmp_path: Path) -> None:
     make(tmp_path / "1")
     (tmp_path / "link").symlink_to("1")

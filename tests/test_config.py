@@ -138,9 +138,10 @@ def test_a_diff_is_found_beside_the_file(here: Scene) -> None:
 
 
 def test_a_wanted_patch_that_cant_be_had_fails(here: Scene) -> None:
-    say(here, f'{OWN}patches = ["one", "three"]\n')
+    path = say(here, f'{OWN}patches = ["one", "three"]\n')
     ran = here.run("apply")
     assert (ran.code, "no patch 'three'" in ran.err) == (2, True)
+    assert f"  as {path} says\n" in ran.err
     say(here, f'{OWN}patches = ["gone.patch"]\n')
     ran = here.run("apply")
     assert (ran.code, "gone.patch" in ran.err) == (2, True)

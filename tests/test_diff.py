@@ -685,6 +685,11 @@ def test_refused(data: bytes, line: int, words: str) -> None:
     )
 
 
+def test_a_diff_without_a_change_need_not_be_made_again() -> None:
+    assert refusal(NAMES + b"@@ -1 +1 @@\n-a\n+a\n").hint is None
+    assert "make the diff again" in (refusal(b"Hello\n").hint or "")
+
+
 SECOND = b"@@ -38,7 +38,7 @@\n"
 CHANGE = b"-a\n+b\n"
 

@@ -198,6 +198,13 @@ def test_an_interpreter_that_does_not_answer(tmp_path: Path, body: str, fact: st
         assert caught.value.facts[1:] == ("worse",)
 
 
+def test_a_program_that_repeats_what_it_was_given_is_cut_short(tmp_path: Path) -> None:
+    python = script(tmp_path / "python", 'printf %s "$*" | tr "\\n" " " >&2; exit 2\n')
+    with pytest.raises(NotInstalled) as caught:
+        interpreter.ask(str(python))
+    assert max(map(len, caught.value.facts)) == 200
+
+
 def test_an_interpreter_that_can_not_be_executed(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_bytes(b"\x7fELF, or not")

@@ -27,7 +27,7 @@ from scenes import (
     write_catalog,
 )
 from vllm_patcher import locking, operations, results, transaction
-from vllm_patcher.advice import IN_THE_WAY
+from vllm_patcher.advice import IN_THE_WAY, OTHER_HAND
 from vllm_patcher.errors import InvalidPatch, NotInstalled, UnknownPatch, VllmPatchError
 from vllm_patcher.request import AdHoc, Request
 from vllm_patcher.results import Refused, Report
@@ -189,6 +189,7 @@ class TestApply:
         with pytest.raises(Refused) as caught:
             operations.apply(request(scene), exact=True)
         assert refused(caught) == [("conflict", "", "--exact: the file is not proven by RECORD")]
+        assert caught.value.hint == OTHER_HAND
         assert operations.apply(request(scene, "one"), exact=True).wrote
 
     def test_one_reason_for_two_patches_is_said_once(self, tmp_path: Path) -> None:
