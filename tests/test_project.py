@@ -158,6 +158,9 @@ def writing(tree: ast.AST) -> Iterator[str]:
                 yield f"line {node.lineno}: os.{node.attr}"
         elif isinstance(node, ast.Call) and opens_for_writing(node):
             yield f"line {node.lineno}: {ast.unparse(node)}"
+        elif isinstance(node, ast.Constant) and "\nimport " in str(node.value):
+            # A program that another interpreter is given.
+            yield from writing(ast.parse(str(node.value)))
 
 
 def opens_for_writing(call: ast.Call) -> bool:
@@ -282,6 +285,8 @@ def test_only_tree_writes() -> None:
         ("from os import unlink", True),
         ("from shutil import rmtree", True),
         ("remove = os.remove", True),
+        ("x = '\\nimport os\\nos.unlink(p)\\n'", True),
+        ("x = '\\nimport os\\nopen(p, \"rb\")\\n'", False),
         ("os.open(os.devnull, os.O_WRONLY)", False),
         ("open(p)", False),
         ("open(p, 'rb')", False),
