@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .errors import VllmPatchError
-    from .operations import apply, changes, locate, preview, revert, status, verify
-    from .request import AdHoc, Request
-    from .results import Refused, Report
+    from vllm_patcher.errors import VllmPatchError
+    from vllm_patcher.operations import apply, changes, locate, preview, revert, status, verify
+    from vllm_patcher.request import AdHoc, Request
+    from vllm_patcher.results import Refused, Report
 
 __version__ = "0.1.0"
 

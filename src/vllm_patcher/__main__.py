@@ -13,7 +13,7 @@ def main() -> None:
     # To look for cycles of garbage, while modules are imported most of all, and to take all of
     # them apart at the end, would take longer than most verbs.
     gc.disable()
-    from .cli import run
+    from vllm_patcher.cli import run
 
     code = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):

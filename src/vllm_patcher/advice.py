@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import versions
-from .errors import pasted
-from .explain import BESIDE, CLASH, LINE_ENDING, NO_CONTEXT, NOT_COMPILING
-from .judge import FOREIGN
-from .states import BLOCKED, UNSUPPORTED
+from vllm_patcher import versions
+from vllm_patcher.errors import pasted
+from vllm_patcher.explain import BESIDE, CLASH, LINE_ENDING, NO_CONTEXT, NOT_COMPILING
+from vllm_patcher.judge import FOREIGN
+from vllm_patcher.states import BLOCKED, UNSUPPORTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .states import Reason
+    from vllm_patcher.states import Reason
 
 MORE_CONTEXT = "make the diff with more context: git diff -U10"
 IN_THE_WAY = "remove what is in the way, or reinstall this vLLM"

@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import digests, versions
-from .advice import IN_THE_WAY, advice
-from .bytecode import Bytecode
-from .errors import UnsupportedVersion, VllmPatchError, pasted
-from .probes import ABSENT, SHOWN
-from .results import (
+from vllm_patcher import digests, versions
+from vllm_patcher.advice import IN_THE_WAY, advice
+from vllm_patcher.bytecode import Bytecode
+from vllm_patcher.errors import UnsupportedVersion, VllmPatchError, pasted
+from vllm_patcher.probes import ABSENT, SHOWN
+from vllm_patcher.results import (
     MISSING,
     MODIFIED,
     PATCHED,
@@ -30,12 +30,12 @@ from .results import (
     ShadowedSource,
     StaleBytecode,
 )
-from .states import BLOCKED, CONFLICT, FAILING, NOT_NEEDED, UNSUPPORTED
+from vllm_patcher.states import BLOCKED, CONFLICT, FAILING, NOT_NEEDED, UNSUPPORTED
 
 if TYPE_CHECKING:
-    from .plan import Plan
-    from .states import Finding
-    from .survey import Survey
+    from vllm_patcher.plan import Plan
+    from vllm_patcher.states import Finding
+    from vllm_patcher.survey import Survey
 
 
 def report_on(

@@ -13,7 +13,7 @@ import stat
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from .compiling import code_of, of_other_text
+from vllm_patcher.compiling import code_of, of_other_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

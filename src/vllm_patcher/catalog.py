@@ -10,18 +10,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from vllm_patcher import manifest, versions
+from vllm_patcher.digests import is_sha256, sha256
+from vllm_patcher.errors import InvalidCatalog
+from vllm_patcher.files import absolute
+from vllm_patcher.tables import is_plain
 from vllm_patcher.values import Value
-
-from . import manifest, versions
-from .digests import is_sha256, sha256
-from .errors import InvalidCatalog
-from .files import absolute
-from .tables import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from .manifest import Patch, Variant
+    from vllm_patcher.manifest import Patch, Variant
 
 LOCK = "lock.json"
 SCHEMA = 1

@@ -9,13 +9,13 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from .catalog import LOCK, SCHEMA
-from .replacing import replace_file
+from vllm_patcher.catalog import LOCK, SCHEMA
+from vllm_patcher.replacing import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .catalog import Change
+    from vllm_patcher.catalog import Change
 
 
 def text(locked: Mapping[str, Mapping[str, Mapping[str, Change]]]) -> bytes:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vllm_patcher import versions
+from vllm_patcher.catalog import choose
 from vllm_patcher.values import Value
-
-from . import versions
-from .catalog import choose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from .catalog import Lock
-    from .manifest import Patch
+    from vllm_patcher.catalog import Lock
+    from vllm_patcher.manifest import Patch
 
 GETS = "x"
 OPT_IN = "o"

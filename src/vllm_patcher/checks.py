@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .explain import describe, does_not_compile_any_more
-from .identify import identify
-from .judge import FOREIGN, contains
-from .states import Reason
+from vllm_patcher.explain import describe, does_not_compile_any_more
+from vllm_patcher.identify import identify
+from vllm_patcher.judge import FOREIGN, contains
+from vllm_patcher.states import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from .identify import Found
-    from .known import Known
-    from .situation import Situation
-    from .stack import Problem, Stack, Tree
-    from .unit import Unit
+    from vllm_patcher.identify import Found
+    from vllm_patcher.known import Known
+    from vllm_patcher.situation import Situation
+    from vllm_patcher.stack import Problem, Stack, Tree
+    from vllm_patcher.unit import Unit
 
 #: The kind of the reason against a result in which a patch could not be found again.
 NOT_TAKEN_APART = "not-taken-apart"

@@ -12,7 +12,7 @@ import warnings
 from _thread import RLock
 from typing import TYPE_CHECKING, Any
 
-from . import process
+from vllm_patcher import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from vllm_patcher.digests import is_sha256
+from vllm_patcher.errors import InvalidCatalog, InvalidConfig, like
+from vllm_patcher.files import absolute
+from vllm_patcher.manifest import read_toml
+from vllm_patcher.request import DIFF_SUFFIXES
 from vllm_patcher.values import Value
-
-from .digests import is_sha256
-from .errors import InvalidCatalog, InvalidConfig, like
-from .files import absolute
-from .manifest import read_toml
-from .request import DIFF_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,17 +10,17 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from . import visible
-from .report import as_it_is
-from .results import Refused
-from .schema import SCHEMA
+from vllm_patcher import visible
+from vllm_patcher.report import as_it_is
+from vllm_patcher.results import Refused
+from vllm_patcher.schema import SCHEMA
 
 if TYPE_CHECKING:
-    from .errors import VllmPatchError
-    from .install import Install
-    from .report import Hint
-    from .results import Outcome, Report
-    from .states import Reason
+    from vllm_patcher.errors import VllmPatchError
+    from vllm_patcher.install import Install
+    from vllm_patcher.report import Hint
+    from vllm_patcher.results import Outcome, Report
+    from vllm_patcher.states import Reason
 
 
 def of_report(

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import visible
-from .hunks import nearest
-from .states import Reason
+from vllm_patcher import visible
+from vllm_patcher.hunks import nearest
+from vllm_patcher.states import Reason
 
 if TYPE_CHECKING:
-    from .diff import Hunk
-    from .hunks import Misfit, Nearest
-    from .known import Known
-    from .stack import Problem
+    from vllm_patcher.diff import Hunk
+    from vllm_patcher.hunks import Misfit, Nearest
+    from vllm_patcher.known import Known
+    from vllm_patcher.stack import Problem
 
 #: With more hunks than this in one file nobody looks which of them are there.
 _MANY_HUNKS = 100

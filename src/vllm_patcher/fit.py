@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import diff, paths, versions
-from .catalog import Catalog
-from .errors import InvalidPatch, NoReaderOfReleases, NotReleased, UnsafePath, VllmPatchError
-from .explain import NOT_COMPILING
-from .plan import plan_apply
-from .releases.index import side_by_side
-from .request import AdHoc, Request, from_file
-from .states import APPLIED, CONFLICT, NOT_APPLIED, UPSTREAM
-from .survey import survey
-from .values import Value
+from vllm_patcher import diff, paths, versions
+from vllm_patcher.catalog import Catalog
+from vllm_patcher.errors import (
+    InvalidPatch,
+    NoReaderOfReleases,
+    NotReleased,
+    UnsafePath,
+    VllmPatchError,
+)
+from vllm_patcher.explain import NOT_COMPILING
+from vllm_patcher.plan import plan_apply
+from vllm_patcher.releases.index import side_by_side
+from vllm_patcher.request import AdHoc, Request, from_file
+from vllm_patcher.states import APPLIED, CONFLICT, NOT_APPLIED, UPSTREAM
+from vllm_patcher.survey import survey
+from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,11 +31,11 @@ if TYPE_CHECKING:
 
     Progress = Callable[[Iterable[Any], int], Iterable[Any]]
 
-    from .plan import Plan
-    from .releases.index import Index, Release
-    from .releases.wheel import Wheel
-    from .states import Finding
-    from .survey import Survey
+    from vllm_patcher.plan import Plan
+    from vllm_patcher.releases.index import Index, Release
+    from vllm_patcher.releases.wheel import Wheel
+    from vllm_patcher.states import Finding
+    from vllm_patcher.survey import Survey
 
 EXACT = "exact"
 OFFSET = "offset"

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .fit import AMBIGUOUS, BROKEN, EXACT, FITTING, MISSING, OFFSET, UNREADABLE
-from .report import dotted, plain
-from .schema import SCHEMA
-from .states import CONFLICT, NOT_NEEDED, UPSTREAM
+from vllm_patcher.fit import AMBIGUOUS, BROKEN, EXACT, FITTING, MISSING, OFFSET, UNREADABLE
+from vllm_patcher.report import dotted, plain
+from vllm_patcher.schema import SCHEMA
+from vllm_patcher.states import CONFLICT, NOT_NEEDED, UPSTREAM
 
 if TYPE_CHECKING:
-    from .fit import Fit, Verdict
-    from .proof import Proof
-    from .report import Style
+    from vllm_patcher.fit import Fit, Verdict
+    from vllm_patcher.proof import Proof
+    from vllm_patcher.report import Style
 
 
 _WIDTH = 16

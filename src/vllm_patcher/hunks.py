@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from vllm_patcher.diff import FileDiff, Hunk
+from vllm_patcher.likeness import Likeness
+from vllm_patcher.lines import Headings, Text
 from vllm_patcher.values import Value
-
-from .diff import FileDiff, Hunk
-from .likeness import Likeness
-from .lines import Headings, Text
 
 #: With more equal places than this nobody asks the headings any more, nor looks for others.
 _MANY_PLACES = 1000

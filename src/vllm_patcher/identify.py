@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vllm_patcher.unit import OpenUnit, believe, mend, peel, search
 from vllm_patcher.values import Value
-
-from .unit import OpenUnit, believe, mend, peel, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from .known import Known
-    from .stack import Tree
-    from .unit import Pristine, Unit
+    from vllm_patcher.known import Known
+    from vllm_patcher.stack import Tree
+    from vllm_patcher.unit import Pristine, Unit
 
 
 class Found(Value):

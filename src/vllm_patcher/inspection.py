@@ -10,9 +10,9 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from . import catalog, diff, manifest
-from .errors import InvalidCatalog, VllmPatchError
-from .request import DIFF_SUFFIXES
+from vllm_patcher import catalog, diff, manifest
+from vllm_patcher.errors import InvalidCatalog, VllmPatchError
+from vllm_patcher.request import DIFF_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .explain import BESIDE, describe, upstream
-from .stack import Problem, Stack, Tree, take
-from .states import (
+from vllm_patcher.explain import BESIDE, describe, upstream
+from vllm_patcher.stack import Problem, Stack, Tree, take
+from vllm_patcher.states import (
     APPLIED,
     CONFLICT,
     NOT_APPLIED,
@@ -24,8 +24,8 @@ from .states import (
 )
 
 if TYPE_CHECKING:
-    from .identify import Found
-    from .known import Known
+    from vllm_patcher.identify import Found
+    from vllm_patcher.known import Known
 
 #: The kind of a reason against a patch in a file that somebody else has changed.
 FOREIGN = "foreign"

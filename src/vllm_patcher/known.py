@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from .paths import Part
+from vllm_patcher.paths import Part
 
 
 class Known:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from .diff import FileDiff, show
+from vllm_patcher.diff import FileDiff, show
 
 _PACKAGE = "vllm"
 _PREFIXES = frozenset("abciow12")

@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from .diff import Hunk
+    from vllm_patcher.diff import Hunk
 
 #: Headings from this length on may have been cut off by the tool that wrote the diff.
 _SHORTEST_CUT = 39

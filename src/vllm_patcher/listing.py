@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vllm_patcher import catalog, versions
+from vllm_patcher.errors import UnsupportedVersion, pasted
+from vllm_patcher.schema import SCHEMA
 from vllm_patcher.values import Value
 
-from . import catalog, versions
-from .errors import UnsupportedVersion, pasted
-from .schema import SCHEMA
-
 if TYPE_CHECKING:
-    from .chart import Band
-    from .manifest import Patch
+    from vllm_patcher.chart import Band
+    from vllm_patcher.manifest import Patch
 
 AFFECTED = "affected"
 NO_VARIANT = "affected-no-diff"
@@ -109,7 +108,7 @@ def document(
     rows: Sequence[Row], release: str | None, bands: Sequence[Band], installed: str | None
 ) -> dict[str, Any]:
     """Build the JSON of a list; ``installed`` is the version of the vLLM that is found."""
-    from .chart import GETS, OPT_IN
+    from vllm_patcher.chart import GETS, OPT_IN
 
     names, gets = [row.patch.id for row in rows], (GETS, OPT_IN)
     return {

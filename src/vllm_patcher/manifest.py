@@ -13,12 +13,11 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from vllm_patcher import versions
+from vllm_patcher.digests import sha256
+from vllm_patcher.errors import InvalidCatalog
+from vllm_patcher.tables import Files, Table
 from vllm_patcher.values import Value
-
-from . import versions
-from .digests import sha256
-from .errors import InvalidCatalog
-from .tables import Files, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

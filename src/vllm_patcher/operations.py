@@ -10,22 +10,22 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from . import probes
-from .assess import judged, report_on, shared
-from .errors import UnknownPatch
-from .install import Install, find
-from .plan import Plan, judge_apply, plan_apply, plan_revert
-from .refusals import refuse_to_apply, refuse_to_revert
-from .request import Request
-from .results import Outcome, Refused, Report
-from .states import NOT_NEEDED, Asked, Finding
-from .survey import Survey, survey
+from vllm_patcher import probes
+from vllm_patcher.assess import judged, report_on, shared
+from vllm_patcher.errors import UnknownPatch
+from vllm_patcher.install import Install, find
+from vllm_patcher.plan import Plan, judge_apply, plan_apply, plan_revert
+from vllm_patcher.refusals import refuse_to_apply, refuse_to_revert
+from vllm_patcher.request import Request
+from vllm_patcher.results import Outcome, Refused, Report
+from vllm_patcher.states import NOT_NEEDED, Asked, Finding
+from vllm_patcher.survey import Survey, survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from .transaction import Change
-    from .tree.writing import Tree
+    from vllm_patcher.transaction import Change
+    from vllm_patcher.tree.writing import Tree
 
 _DEFAULT = Request()
 
@@ -165,7 +165,7 @@ class _Run:
         else:
             if self.change is None:
                 return
-        from .locking import locked
+        from vllm_patcher.locking import locked
 
         with locked(self._install.package, warn=self.warnings.append):
             if not self.here.is_up_to_date():
@@ -181,23 +181,23 @@ class _Run:
         self.here = survey(self._install, self._request)
         self.plan = self._planner(self.here)
         # Imported here, with what it needs: verify and the like start without it.
-        from .writeup import change_of
+        from vllm_patcher.writeup import change_of
 
         self.change: Change | None = change_of(self.here, self.plan)
 
     def _check(self, change: Change) -> None:
-        from .transaction import check
+        from vllm_patcher.transaction import check
 
         check(*self._trees(), change)
 
     def _trees(self) -> tuple[Tree, Tree | None]:
-        from .tree.writing import Tree
+        from vllm_patcher.tree.writing import Tree
 
         info = self._install.dist_info
         return Tree(self._install.package), None if info is None else Tree(info)
 
     def _commit(self, change: Change) -> None:
-        from .transaction import commit
+        from vllm_patcher.transaction import commit
 
         # Before: a file that is replaced is linked to nothing afterwards.
         paths = [edit.path for edit in self.plan.edits]

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from vllm_patcher.errors import InvalidPatch, UnsafePath
+from vllm_patcher.files import is_temporary
+from vllm_patcher.layout import Layout, Name
 from vllm_patcher.values import Value
 
-from .errors import InvalidPatch, UnsafePath
-from .files import is_temporary
-from .layout import Layout, Name
-
 if TYPE_CHECKING:
-    from .diff import Diff, FileDiff
+    from vllm_patcher.diff import Diff, FileDiff
 
 _PACKAGE = "vllm"
 _FINDER = "__init__.py"

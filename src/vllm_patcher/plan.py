@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vllm_patcher import checks
+from vllm_patcher.series import Series
+from vllm_patcher.states import PRESENT, UPSTREAM
 from vllm_patcher.values import Value
-
-from . import checks
-from .series import Series
-from .states import PRESENT, UPSTREAM
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from .identify import Found
-    from .known import Known
-    from .situation import Situation
-    from .stack import Tree
-    from .states import Asked, Finding, Reason
-    from .unit import Unit
+    from vllm_patcher.identify import Found
+    from vllm_patcher.known import Known
+    from vllm_patcher.situation import Situation
+    from vllm_patcher.stack import Tree
+    from vllm_patcher.states import Asked, Finding, Reason
+    from vllm_patcher.unit import Unit
 
 
 class Edit(Value):

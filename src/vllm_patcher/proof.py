@@ -9,28 +9,28 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from . import digests, probes, versions
-from .catalog import Change, Lock, choose
-from .errors import InvalidPatch, NoReaderOfReleases, UnsafePath, VllmPatchError
-from .fit import FITTING, look_at, plan_of, verdict_of
-from .plan import plan_apply
-from .releases.index import side_by_side
-from .request import Request
-from .scratch import laid_out
-from .states import APPLIED, NOT_APPLIED, UPSTREAM
-from .survey import survey
-from .values import Value
+from vllm_patcher import digests, probes, versions
+from vllm_patcher.catalog import Change, Lock, choose
+from vllm_patcher.errors import InvalidPatch, NoReaderOfReleases, UnsafePath, VllmPatchError
+from vllm_patcher.fit import FITTING, look_at, plan_of, verdict_of
+from vllm_patcher.plan import plan_apply
+from vllm_patcher.releases.index import side_by_side
+from vllm_patcher.request import Request
+from vllm_patcher.scratch import laid_out
+from vllm_patcher.states import APPLIED, NOT_APPLIED, UPSTREAM
+from vllm_patcher.survey import survey
+from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from .catalog import Catalog
-    from .fit import Progress
-    from .manifest import Patch, Variant
-    from .releases.index import Index, Release
-    from .releases.wheel import Wheel
-    from .stack import Tree
-    from .states import Reason
+    from vllm_patcher.catalog import Catalog
+    from vllm_patcher.fit import Progress
+    from vllm_patcher.manifest import Patch, Variant
+    from vllm_patcher.releases.index import Index, Release
+    from vllm_patcher.releases.wheel import Wheel
+    from vllm_patcher.stack import Tree
+    from vllm_patcher.states import Reason
 
 _ALL = ">=0"
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from vllm_patcher.errors import InvalidReceipt
 from vllm_patcher.values import Value
-
-from .errors import InvalidReceipt
 
 NAME = "vllm-patcher.json"
 _SCHEMA = 1

@@ -8,22 +8,29 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from . import versions
-from .advice import IN_THE_WAY, MORE_CONTEXT, OTHER_HAND, advice
-from .assess import counted, report_on
-from .bytecode import Bytecode
-from .checks import NOT_TAKEN_APART
-from .errors import Conflict, NotInstalled, UnsafePath, UnsupportedVersion, VllmPatchError, pasted
-from .judge import FOREIGN
-from .results import Refused
-from .states import BLOCKED, CONFLICT, NOT_NEEDED, PRESENT, UNSUPPORTED
+from vllm_patcher import versions
+from vllm_patcher.advice import IN_THE_WAY, MORE_CONTEXT, OTHER_HAND, advice
+from vllm_patcher.assess import counted, report_on
+from vllm_patcher.bytecode import Bytecode
+from vllm_patcher.checks import NOT_TAKEN_APART
+from vllm_patcher.errors import (
+    Conflict,
+    NotInstalled,
+    UnsafePath,
+    UnsupportedVersion,
+    VllmPatchError,
+    pasted,
+)
+from vllm_patcher.judge import FOREIGN
+from vllm_patcher.results import Refused
+from vllm_patcher.states import BLOCKED, CONFLICT, NOT_NEEDED, PRESENT, UNSUPPORTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from .plan import Plan
-    from .states import Finding, Reason
-    from .survey import Survey
+    from vllm_patcher.plan import Plan
+    from vllm_patcher.states import Finding, Reason
+    from vllm_patcher.survey import Survey
 
 
 def refuse_to_apply(here: Survey, plan: Plan) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from . import visible
-from .probes import ABSENT, CANT_RUN, SHOWN
-from .results import MISSING, MODIFIED, Outcome, Refused, Report
-from .states import (
+from vllm_patcher import visible
+from vllm_patcher.probes import ABSENT, CANT_RUN, SHOWN
+from vllm_patcher.results import MISSING, MODIFIED, Outcome, Refused, Report
+from vllm_patcher.states import (
     APPLIED,
     BLOCKED,
     CONFLICT,
@@ -25,8 +25,8 @@ from .states import (
 )
 
 if TYPE_CHECKING:
-    from .errors import VllmPatchError
-    from .install import Install
+    from vllm_patcher.errors import VllmPatchError
+    from vllm_patcher.install import Install
 
 #: Takes a text and the name of a colour.
 Style = Callable[[str, str], str]

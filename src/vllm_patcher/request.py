@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from vllm_patcher.errors import InvalidPatch, UnknownPatch, like, pasted
 from vllm_patcher.values import Value
-
-from .errors import InvalidPatch, UnknownPatch, like, pasted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

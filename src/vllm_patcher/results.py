@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from vllm_patcher.errors import VllmPatchError
 from vllm_patcher.values import Value
 
-from .errors import VllmPatchError
-
 if TYPE_CHECKING:
-    from .install import Install
-    from .plan import Edit
-    from .probes import Probe
-    from .states import Reason
+    from vllm_patcher.install import Install
+    from vllm_patcher.plan import Edit
+    from vllm_patcher.probes import Probe
+    from vllm_patcher.states import Reason
 
 PRISTINE = "pristine"
 PATCHED = "patched"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from . import judge
-from .explain import BESIDE, CLASH
-from .identify import identify
-from .stack import Problem, Stack
-from .states import (
+from vllm_patcher import judge
+from vllm_patcher.explain import BESIDE, CLASH
+from vllm_patcher.identify import identify
+from vllm_patcher.stack import Problem, Stack
+from vllm_patcher.states import (
     APPLIED,
     BLOCKED,
     CONFLICT,
@@ -27,9 +27,9 @@ from .states import (
 )
 
 if TYPE_CHECKING:
-    from .known import Known
-    from .situation import Situation
-    from .stack import Tree
+    from vllm_patcher.known import Known
+    from vllm_patcher.situation import Situation
+    from vllm_patcher.stack import Tree
 
 
 _NOTHING: Mapping[str, tuple[str, ...]] = {}

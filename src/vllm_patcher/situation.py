@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from vllm_patcher.compiling import objections
+from vllm_patcher.identify import identify
 from vllm_patcher.values import Value
-
-from .compiling import objections
-from .identify import identify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .identify import Found
-    from .known import Known
-    from .stack import Tree
-    from .unit import Pristine
+    from vllm_patcher.identify import Found
+    from vllm_patcher.known import Known
+    from vllm_patcher.stack import Tree
+    from vllm_patcher.unit import Pristine
 
 #: Says for each source why it does not compile, or None if it does.
 Compiler = Callable[[Sequence[bytes]], "list[SyntaxError | None]"]

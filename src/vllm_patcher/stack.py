@@ -12,16 +12,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from vllm_patcher.digests import sha256
+from vllm_patcher.hunks import (
+    Applied,
+    Misfit,
+    Moved,
+    Placement,
+    apply,
+    first_line,
+    nothing_moved,
+    split,
+)
+from vllm_patcher.likeness import Likeness
 from vllm_patcher.values import Value
 
-from .digests import sha256
-from .hunks import Applied, Misfit, Moved, Placement, apply, first_line, nothing_moved, split
-from .likeness import Likeness
-
 if TYPE_CHECKING:
-    from .diff import Hunk
-    from .known import Known
-    from .paths import Part
+    from vllm_patcher.diff import Hunk
+    from vllm_patcher.known import Known
+    from vllm_patcher.paths import Part
 
 Tree = Mapping[str, bytes | None]
 

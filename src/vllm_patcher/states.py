@@ -12,7 +12,7 @@ from vllm_patcher.values import Value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .known import Known
+    from vllm_patcher.known import Known
 
 APPLIED = "applied"
 UPSTREAM = "upstream"

@@ -11,13 +11,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from vllm_patcher.values import Value
-
-from . import catalog as catalogs
-from . import receipt, versions
-from .compiling import is_own, objections, objections_of
-from .digests import sha256
-from .errors import (
+from vllm_patcher import catalog as catalogs
+from vllm_patcher import receipt, versions
+from vllm_patcher.compiling import is_own, objections, objections_of
+from vllm_patcher.digests import sha256
+from vllm_patcher.errors import (
     InvalidConfig,
     InvalidPatch,
     UnknownPatch,
@@ -26,20 +24,21 @@ from .errors import (
     VllmPatchError,
     pasted,
 )
-from .record import RECORD, Record
-from .request import AdHoc, from_file
-from .situation import Situation, situation
-from .states import NOT_NEEDED, Asked
-from .texts import Texts
-from .tree.reading import ReadTree
+from vllm_patcher.record import RECORD, Record
+from vllm_patcher.request import AdHoc, from_file
+from vllm_patcher.situation import Situation, situation
+from vllm_patcher.states import NOT_NEEDED, Asked
+from vllm_patcher.texts import Texts
+from vllm_patcher.tree.reading import ReadTree
+from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
-    from .install import Install
-    from .known import Known
-    from .manifest import Patch
-    from .receipt import Entry
-    from .request import Request
+    from vllm_patcher.catalog import Catalog
+    from vllm_patcher.install import Install
+    from vllm_patcher.known import Known
+    from vllm_patcher.manifest import Patch
+    from vllm_patcher.receipt import Entry
+    from vllm_patcher.request import Request
 
 
 class Survey(Value):

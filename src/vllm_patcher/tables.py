@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TypeVar
 
-from . import versions
-from .digests import is_sha256
-from .errors import InvalidCatalog, like
+from vllm_patcher import versions
+from vllm_patcher.digests import is_sha256
+from vllm_patcher.errors import InvalidCatalog, like
 
 if TYPE_CHECKING:
     import re

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import catalog as catalogs
-from . import diff, paths, versions
-from .known import Known
-from .paths import Part
-from .states import NOT_NEEDED, UNSUPPORTED, Asked
+from vllm_patcher import catalog as catalogs
+from vllm_patcher import diff, paths, versions
+from vllm_patcher.known import Known
+from vllm_patcher.paths import Part
+from vllm_patcher.states import NOT_NEEDED, UNSUPPORTED, Asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from .catalog import Catalog
-    from .diff import Diff
-    from .manifest import Patch, Variant
-    from .receipt import Entry
+    from vllm_patcher.catalog import Catalog
+    from vllm_patcher.diff import Diff
+    from vllm_patcher.manifest import Patch, Variant
+    from vllm_patcher.receipt import Entry
 
 
 class Texts:

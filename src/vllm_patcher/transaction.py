@@ -13,15 +13,14 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from vllm_patcher.bytecode import Bytecode
+from vllm_patcher.errors import Conflict, NotPutBack, VllmPatchError
+from vllm_patcher.record import RECORD, add_lines, remove_lines
 from vllm_patcher.values import Value
 
-from .bytecode import Bytecode
-from .errors import Conflict, NotPutBack, VllmPatchError
-from .record import RECORD, add_lines, remove_lines
-
 if TYPE_CHECKING:
-    from .plan import Edit
-    from .tree.writing import Staged, Tree
+    from vllm_patcher.plan import Edit
+    from vllm_patcher.tree.writing import Staged, Tree
 
 
 class Change(Value):

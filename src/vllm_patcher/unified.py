@@ -11,10 +11,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .hunks import split
+from vllm_patcher.hunks import split
 
 if TYPE_CHECKING:
-    from .plan import Edit
+    from vllm_patcher.plan import Edit
 
 _CONTEXT = 3
 _NO_NEWLINE = b"\\ No newline at end of file\n"

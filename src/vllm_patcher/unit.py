@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .stack import Stack, Tree, take
+from vllm_patcher.stack import Stack, Tree, take
 
 if TYPE_CHECKING:
-    from .known import Known
+    from vllm_patcher.known import Known
 
 #: Patches tried in one search before it is given up.
 _SEARCH_LIMIT = 1000

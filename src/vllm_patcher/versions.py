@@ -15,7 +15,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .errors import InvalidCatalog
+from vllm_patcher.errors import InvalidCatalog
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import visible
-from .report import as_it_is, headline, warnings
-from .results import PatchNotIn, Refused
+from vllm_patcher import visible
+from vllm_patcher.report import as_it_is, headline, warnings
+from vllm_patcher.results import PatchNotIn, Refused
 
 if TYPE_CHECKING:
-    from .errors import VllmPatchError
-    from .report import Hint
-    from .results import Outcome, Report
-    from .states import Reason
+    from vllm_patcher.errors import VllmPatchError
+    from vllm_patcher.report import Hint
+    from vllm_patcher.results import Outcome, Report
+    from vllm_patcher.states import Reason
 
 #: A fact that says where: ``FILE:LINE: text``, or ``FOLDER/FILE: text``.
 _PLACED = r"(?P<file>[^:\n]+):(?:(?P<line>[0-9]+):)? (?P<text>.+)"

@@ -10,15 +10,15 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from . import receipt
-from .bytecode import Bytecode
-from .receipt import Entry
-from .transaction import Change
+from vllm_patcher import receipt
+from vllm_patcher.bytecode import Bytecode
+from vllm_patcher.receipt import Entry
+from vllm_patcher.transaction import Change
 
 if TYPE_CHECKING:
-    from .known import Known
-    from .plan import Plan
-    from .survey import Survey
+    from vllm_patcher.known import Known
+    from vllm_patcher.plan import Plan
+    from vllm_patcher.survey import Survey
 
 
 def change_of(here: Survey, plan: Plan) -> Change | None:

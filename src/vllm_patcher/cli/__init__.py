@@ -12,8 +12,15 @@ from typing import Any
 import click
 
 from vllm_patcher import __version__
-
-from .shell import COMPLETE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
+from vllm_patcher.cli.shell import (
+    COMPLETE,
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    Output,
+)
 
 _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 

@@ -9,17 +9,16 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
-from .options import RAY_SECONDS
-from .running import guarded, on_install, told_to_the_end
+from vllm_patcher.cli.options import RAY_SECONDS
+from vllm_patcher.cli.running import guarded, on_install, told_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from vllm_patcher.cli.hints import Call
+    from vllm_patcher.cli.shell import Output
     from vllm_patcher.cluster.folding import Answer
     from vllm_patcher.request import Request
-
-    from .hints import Call
-    from .shell import Output
 
 
 def on_nodes(

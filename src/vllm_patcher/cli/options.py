@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vllm_patcher.cli.shell import Output
 from vllm_patcher.values import Value
-
-from .shell import Output
 
 if TYPE_CHECKING:
     from vllm_patcher.config import Config

@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vllm_patcher.cli.shell import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 from vllm_patcher.errors import UnknownPatch, VllmPatchError, of_system
-
-from .shell import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from click.shell_completion import CompletionItem
 
+    from vllm_patcher.cli.hints import Call
+    from vllm_patcher.cli.options import Common
     from vllm_patcher.request import Request
     from vllm_patcher.results import Report
-
-    from .hints import Call
-    from .options import Common
 
 
 def complete(
@@ -39,7 +37,7 @@ def complete(
     """
     from click.shell_completion import CompletionItem
 
-    from .options import Common
+    from vllm_patcher.cli.options import Common
 
     common = Common._fields
     given = {name: value for name, value in context.params.items() if value and name in common}

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vllm_patcher.cluster.nodes import AS_ASKED, INTERRUPTED, NOT_ASKED, Node
 from vllm_patcher.errors import VllmPatchError
 from vllm_patcher.request import AdHoc
-
-from .nodes import AS_ASKED, INTERRUPTED, NOT_ASKED, Node
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
     from typing import Protocol
 
+    from vllm_patcher.cluster.errand import Errand
     from vllm_patcher.request import Request
-
-    from .errand import Errand
 
     class Cluster(Protocol):
         """What is asked of a cluster; :class:`.raylets.Raylets` is one."""

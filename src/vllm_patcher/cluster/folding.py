@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vllm_patcher.cluster.nodes import AS_ASKED, CANT_TELL, IS_NOT, Node
 from vllm_patcher.errors import VllmPatchError, pasted
 from vllm_patcher.report import as_it_is
 from vllm_patcher.values import Value
-
-from .nodes import AS_ASKED, CANT_TELL, IS_NOT, Node
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

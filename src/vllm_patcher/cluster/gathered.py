@@ -11,10 +11,9 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vllm_patcher import visible
+from vllm_patcher.cluster.nodes import SILENT, Node
 from vllm_patcher.errors import VllmPatchError
 from vllm_patcher.schema import SCHEMA
-
-from .nodes import SILENT, Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

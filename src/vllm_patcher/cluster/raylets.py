@@ -15,16 +15,15 @@ from io import StringIO
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from vllm_patcher.cluster import errand as errands
+from vllm_patcher.cluster.nodes import ANSWERED, DIED, FAILED, INTERRUPTED, JOINED, TIMED_OUT, Node
 from vllm_patcher.errors import VllmPatchError
 from vllm_patcher.scratch import laid_out
-
-from . import errand as errands
-from .nodes import ANSWERED, DIED, FAILED, INTERRUPTED, JOINED, TIMED_OUT, Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from .errand import Errand
+    from vllm_patcher.cluster.errand import Errand
 
 _INSTALL = "pip install 'vllm-patcher[ray]'"
 _LOOK = "ray status"

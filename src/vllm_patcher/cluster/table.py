@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from vllm_patcher.cluster.folding import who
 from vllm_patcher.document import of_error
 from vllm_patcher.report import Style, as_it_is, color_of, dotted, plain, probe_line
 from vllm_patcher.results import PatchNotIn
 from vllm_patcher.schema import SCHEMA
 from vllm_patcher.states import FAILING, UNSUPPORTED, Reason
 
-from .folding import who
-
 if TYPE_CHECKING:
+    from vllm_patcher.cluster.folding import Answer, Group
+    from vllm_patcher.cluster.nodes import Node
     from vllm_patcher.report import Hint
-
-    from .folding import Answer, Group
-    from .nodes import Node
 
 _GOOD, _SKIPPED, _BAD = "green", "yellow", "red"
 

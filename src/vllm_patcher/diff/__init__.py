@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from unidiff import patch as unidiff
 from unidiff.errors import UnidiffParseError
 
+from vllm_patcher.diff.block import Block, Problem
+from vllm_patcher.diff.names import show, unquote_name
+from vllm_patcher.diff.scan import scan
 from vllm_patcher.errors import InvalidPatch, UnsafePath
 from vllm_patcher.values import Value
 
-from .block import Block, Problem
-from .names import show, unquote_name
-from .scan import scan
-
 if TYPE_CHECKING:
-    from .parts import Section
+    from vllm_patcher.diff.parts import Section
 
 __all__ = ["Diff", "FileDiff", "Hunk", "parse", "show", "unquote_name"]
 

@@ -12,9 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vllm_patcher.diff.names import show
 from vllm_patcher.values import Value
-
-from .names import show
 
 _HEADER = re.compile(rb"@@ -(\d{1,15})(?:,(\d{1,15}))? \+(\d{1,15})(?:,(\d{1,15}))? @@([^\n]*)\n")
 _SPACE, _PLUS, _MINUS, _BACKSLASH = b" +-\\"

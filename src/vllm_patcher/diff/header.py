@@ -9,10 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from vllm_patcher.errors import InvalidPatch
-from vllm_patcher.values import Value
-
-from .names import (
+from vllm_patcher.diff.names import (
     binary_names,
     checked,
     git_names,
@@ -20,6 +17,8 @@ from .names import (
     renamed_names,
     unquote_name,
 )
+from vllm_patcher.errors import InvalidPatch
+from vllm_patcher.values import Value
 
 _EXTENDED = (
     *("old mode", "new mode", "deleted file mode", "new file mode", "copy from", "copy to"),

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from vllm_patcher.diff.block import Block, Problem
+from vllm_patcher.diff.header import Header, blobs, modes
+from vllm_patcher.diff.names import is_epoch, show, unquote_name
 from vllm_patcher.values import Value
-
-from .block import Block, Problem
-from .header import Header, blobs, modes
-from .names import is_epoch, show, unquote_name
 
 _EMPTY_BLOBS = (
     "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",

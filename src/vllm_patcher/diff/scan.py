@@ -14,14 +14,13 @@ import io
 import re
 from collections.abc import Callable, Sequence
 
+from vllm_patcher.diff.block import Block, Problem, conflict_left_in, read_block
+from vllm_patcher.diff.header import Header, is_pair, read_binary, read_git, read_plain
+from vllm_patcher.diff.names import show
+from vllm_patcher.diff.parts import Section, close
+from vllm_patcher.diff.stray import stray
 from vllm_patcher.errors import InvalidPatch
 from vllm_patcher.values import Value
-
-from .block import Block, Problem, conflict_left_in, read_block
-from .header import Header, is_pair, read_binary, read_git, read_plain
-from .names import show
-from .parts import Section, close
-from .stray import stray
 
 _RULE = rb"--(?: |-)?\r?\n"
 _HUNK_SIGNS = b" +-\\"

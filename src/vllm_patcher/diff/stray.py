@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .names import show
+from vllm_patcher.diff.names import show
 
 # Also every byte beyond ASCII: blanks that don't break, marks of byte order, bars.
 _QUOTING = b">|#:;%!/\"'` \t\v\f\r\0\x1b" + bytes(range(0x7F, 0x100))

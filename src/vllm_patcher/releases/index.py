@@ -18,17 +18,16 @@ from urllib.parse import unquote, urlsplit
 
 from vllm_patcher import versions
 from vllm_patcher.errors import NotReleased
+from vllm_patcher.releases.failing import failing
+from vllm_patcher.releases.wheel import Wheel, WheelFile
 from vllm_patcher.values import Value
-
-from .failing import failing
-from .wheel import Wheel, WheelFile
 
 if TYPE_CHECKING:
     import zipfile
 
     import requests
 
-    from .cache import Cache
+    from vllm_patcher.releases.cache import Cache
 
 _T = TypeVar("_T")
 

@@ -13,17 +13,16 @@ from vllm_patcher.digests import sha256
 from vllm_patcher.errors import NotReleased
 from vllm_patcher.install import Install
 from vllm_patcher.record import RECORD, Record
+from vllm_patcher.releases.failing import failing
 from vllm_patcher.tree.reading import ReadTree
 from vllm_patcher.values import Value
-
-from .failing import failing
 
 if TYPE_CHECKING:
     import zipfile
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from .cache import Cache
+    from vllm_patcher.releases.cache import Cache
 
 _PACKAGE = "vllm"
 

@@ -13,9 +13,7 @@ from contextlib import contextmanager
 
 from vllm_patcher.errors import UnsafePath, WriteFailed
 from vllm_patcher.files import TEMPORARY, is_temporary
-from vllm_patcher.values import Value
-
-from .looks import (
+from vllm_patcher.tree.looks import (
     HINT,
     Model,
     check_flags,
@@ -24,7 +22,8 @@ from .looks import (
     check_sticky,
     date_folder,
 )
-from .reading import FOLDER, ReadTree, exists
+from vllm_patcher.tree.reading import FOLDER, ReadTree, exists
+from vllm_patcher.values import Value
 
 _WHY = {
     errno.EBUSY: "a single file that is mounted into a container can't be replaced",
