@@ -112,6 +112,24 @@ def test_all_that_a_release_gets(
     check(tmp_path, release, tuple(patch.id for patch in meant(release)))
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_files_tell_as_much_as_the_version(
+    release: str, tmp_path: Path, index: Index, released: dict[str, Release]
+) -> None:
+    """A build of a release whose version says nothing, or another one, gets the same."""
+    lay_out(tmp_path, released[release], index)
+    request = Request(site_packages=str(tmp_path))
+    (metadata,) = tmp_path.glob("*.dist-info/METADATA")
+    made = []
+    for version in (release, "dev", f"{release}rc1"):
+        metadata.write_text(f"Name: vllm\nVersion: {version}\n")
+        apply(request)
+        everywhere = everything(tmp_path).items()
+        made.append({path: data for path, data in everywhere if path.startswith("vllm/")})
+        revert(request)
+    assert made[0] == made[1] == made[2]
+
+
 @pytest.mark.parametrize("release", ["0.8.5", "0.9.2", "0.10.2", "0.11.0.post2", "0.12.0"])
 def test_all_on_a_whole_wheel(release: str, wheel_install: WheelInstaller) -> None:
     install = wheel_install(release)

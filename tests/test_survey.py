@@ -245,6 +245,23 @@ def test_a_part_of_a_digest_pins_nothing(scene: Scene, part: slice) -> None:
         look(scene, revisions={"one": pin[part]})
 
 
+@pytest.mark.parametrize("version", ["dev", "0.10.0rc1"])
+@pytest.mark.parametrize(("released", "line"), [("0.9.0", "50"), ("0.11.0", "51")])
+def test_a_listed_file_gets_the_variant_for_its_release(
+    tmp_path: Path, version: str, released: str, line: str
+) -> None:
+    """Both fit both; only the lock can tell which release the file is of."""
+    files = {"0.9.0": changed(FILES["a.py"], a20="x"), "0.11.0": FILES["a.py"]}
+    variants = [(">=0.8.0,<0.10.0", patch(a05="50")), (">=0.10.0,<0.11.1", patch(a05="51"))]
+    folder = write_catalog(tmp_path / "catalog", entry("one", patch(a05="1"), variants=variants))
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    lock = {name: {"a.py": {"before": each, "after": None}} for name, each in digests.items()}
+    (folder / "lock.json").write_text(json.dumps({"schema": 1, "patches": {"one": lock}}))
+    scene = make_scene(tmp_path, version=version, files={"a.py": files[released]})
+    operations.apply(request(scene))
+    assert (scene.package / "a.py").read_bytes() == changed(files[released], a05=line)
+
+
 def test_a_version_can_be_assumed(tmp_path: Path) -> None:
     write_catalog(tmp_path / "catalog", ONE)
     scene = make_scene(tmp_path, version="0.1.dev1+gabc")

@@ -40,18 +40,22 @@ class Lock(Value):
 
     patches: Mapping[str, Mapping[str, Mapping[str, Change]]] = {}
 
-    def before(self, patch: str, path: str) -> frozenset[str]:
-        """Return the digests that PATH has in the released wheels that PATCH is for."""
-        changes = self._changes(patch, path)
+    def before(self, patch: str, path: str, *, within: str = "") -> frozenset[str]:
+        """Return the digests that PATH has in the released wheels that PATCH is for.
+
+        Those WITHIN a specifier only, if one is given.
+        """
+        changes = [
+            files[path]
+            for release, files in self.patches.get(patch, {}).items()
+            if path in files and (not within or versions.judge(release, within) == "in")
+        ]
         return frozenset(change.before for change in changes if change.before is not None)
 
     def is_released(self, path: str, data: bytes) -> bool:
         """Tell whether DATA is what some release holds at PATH, whatever patch is for it."""
         digest = sha256(data)
         return any(digest in self.before(patch, path) for patch in self.patches)
-
-    def _changes(self, patch: str, path: str) -> list[Change]:
-        return [files[path] for files in self.patches.get(patch, {}).values() if path in files]
 
 
 class Catalog(Value):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher import catalog as catalogs
 from vllm_patcher import diff, paths, versions
+from vllm_patcher.digests import sha256
 from vllm_patcher.known import Known
 from vllm_patcher.paths import Part
 from vllm_patcher.states import NOT_NEEDED, UNSUPPORTED, Asked
@@ -35,6 +36,7 @@ class Texts:
         self._catalog = catalog
         self._version = version
         self._exists = exists
+        self._by_id = {patch.id: patch for patch in catalog.patches}
         self._requires = _closures(catalog.patches)
 
     def ask(self, patch: Patch) -> Asked:
@@ -135,12 +137,24 @@ class Texts:
             parts=parts,
             requires=requires,
             places=_places(parsed, parts),
-            listed={
-                path: self._catalog.lock.before(name, path) for path in files if path is not None
-            },
+            listed=self._listed(name, text, files),
         )
         self.known.append(known)
         return known
+
+    def _listed(
+        self, name: str, text: bytes, files: Iterable[str | None]
+    ) -> dict[str, frozenset[str]]:
+        """The digests, by path, of the releases that a text is for; for an older text, of all.
+
+        One variant's files are not another's: it may fit them, and be the wrong one.
+        """
+        patch = self._by_id.get(name)
+        variants = patch.variants if patch is not None else ()
+        digest = sha256(text) if len(variants) > 1 else ""
+        within = next((one.vllm for one in variants if one.sha256 == digest), "")
+        before = self._catalog.lock.before
+        return {path: before(name, path, within=within) for path in files if path is not None}
 
     def of_entry(self, entry: Entry) -> Known:
         """Know a text of the receipt."""
