@@ -163,3 +163,46 @@ def test_the_built_in_catalog_is_right() -> None:
     whole = catalog.load(folder)
     diffs = {patch.diff_path(variant) for patch in whole.patches for variant in patch.variants}
     assert inspection.check([folder]) == len(diffs) + 1
+
+
+OUTSIDE = b"""\
+diff --git a/csrc/x.cpp b/csrc/x.cpp
+--- a/csrc/x.cpp
++++ b/csrc/x.cpp
+@@ -1 +1 @@
+-1
++2
+"""
+
+
+def test_what_apply_would_never_take_is_found_without_a_vllm(tmp_path: Path) -> None:
+    write_catalog(tmp_path / "own", ONE, entry("two", patch(b05="50") + OUTSIDE))
+    line = number(tmp_path / "own" / "two-0.patch", "a/csrc/x.cpp b/csrc/x.cpp")
+    expected = (
+        f"own/two-0.patch:{line}: csrc/x.cpp is outside the package; "
+        'name them in the manifest to leave them out, as skip = ["csrc/**"]'
+    )
+    assert problems("own") == (expected,)
+    write_catalog(tmp_path / "own", ONE, entry("two", patch(b05="50") + OUTSIDE, skip=["csrc/**"]))
+    assert inspection.check(["own"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("vllm/../../etc/x.py", "climbs out by '..'"),
+        ("vllm/.x.vllm-patcher-tmp", "is named as only vllm-patch may"),
+    ],
+)
+def test_names_that_no_install_could_have(tmp_path: Path, name: str, why: str) -> None:
+    """A diff that no manifest names may bring files outside: an option leaves them out."""
+    (tmp_path / "fix.patch").write_bytes(patch(a05="50") + OUTSIDE)
+    assert inspection.check(["fix.patch"]) == 1
+    (tmp_path / "fix.patch").write_bytes(OUTSIDE.replace(b"csrc/x.cpp", name.encode()))
+    (fact,) = problems("fix.patch")
+    assert why in fact
+
+
+def test_names_that_only_the_files_can_tell_are_let_pass(tmp_path: Path) -> None:
+    write_catalog(tmp_path / "own", entry("one", patch(a05="50").replace(b"/vllm/", b"/")))
+    assert inspection.check(["own"]) == 2

@@ -1,7 +1,7 @@
 """A repository's own catalogs and diffs, checked by their files alone.
 
 Always true here: nothing of a vLLM is looked at and nothing is fetched, so what passes is well
-formed; whether it fits a release is another question. All problems are reported at once.
+formed and can be meant for the package; whether it fits a release is another question. All problems are reported at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import re
 from typing import TYPE_CHECKING
 
 from vllm_patcher import catalog, diff, manifest
-from vllm_patcher.errors import InvalidCatalog, VllmPatchError
+from vllm_patcher.errors import InvalidCatalog, InvalidPatch, UnsafePath, VllmPatchError
+from vllm_patcher.paths import check_names
 from vllm_patcher.request import DIFF_SUFFIXES
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def check(paths: Sequence[str], *, catalogs: Sequence[str] = (), builtin: bool =
     for path in diffs:
         if os.path.realpath(path) not in checked:
             checked.add(os.path.realpath(path))
-            problems += _diff(path)
+            # What is outside the package can be left out by an option.
+            problems += _diff(path, skip_outside=True)
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise InvalidCatalog(f"{count} in what was checked", facts=problems)
@@ -90,7 +92,7 @@ def _catalog(
             except InvalidCatalog as error:
                 facts = [fact.partition(": ")[2] for fact in error.facts]
                 found.append(f"{path}: {'; the manifest '.join(facts)}")
-            found += _diff(path)
+            found += _diff(path, skip=patch.skip)
     shorter = os.path.join(folder, "")
     for fact in found:
         placed = _with_line(fact, os.path.join(absolute, manifest.NAME), text)
@@ -122,11 +124,17 @@ def _text(path: str) -> str:
         return ""
 
 
-def _diff(path: str) -> Iterator[str]:
+def _diff(path: str, *, skip: Sequence[str] = (), skip_outside: bool = False) -> Iterator[str]:
     if os.path.exists(path) and not os.path.isfile(path):
         yield f"{path}: no plain file"
         return
     try:
-        diff.parse(manifest.read_file(path), name=path)
+        parsed = diff.parse(manifest.read_file(path), name=path)
     except VllmPatchError as error:
         yield from error.facts or (f"{path}: {error.what}",)
+        return
+    try:
+        check_names(parsed, name=path, skip=skip, skip_outside=skip_outside)
+    except (InvalidPatch, UnsafePath) as error:
+        advice = f"; {error.hint}" if error.hint else ""
+        yield from (f"{fact}{advice}" for fact in error.facts)

@@ -85,6 +85,28 @@ def resolve(
     return Resolved(parts=tuple(parts), skipped=tuple(dict.fromkeys(skipped)))
 
 
+def check_names(
+    diff: Diff, *, name: str, skip: Sequence[str] = (), skip_outside: bool = False
+) -> None:
+    """Raise what :func:`resolve` raises for names of a catalog's diff, whatever is on disk.
+
+    Nothing is known of names that are all relative to the package: only its files tell.
+    """
+
+    def nothing(_path: str) -> bool:
+        return False
+
+    if Layout(diff.files, nothing).anchored:
+        resolve(
+            diff,
+            name=name,
+            exists=nothing,
+            skip=skip,
+            skip_outside=skip_outside,
+            of_catalog=True,
+        )
+
+
 _BY_OPTION = "--skip-outside leaves out what is not in the package"
 _IN_MANIFEST = 'name them in the manifest to leave them out, as skip = ["csrc/**"]'
 
