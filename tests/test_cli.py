@@ -1208,3 +1208,20 @@ def test_the_exit_codes_are_a_contract() -> None:
         shell.EXIT_BUG,
         shell.EXIT_INTERRUPTED,
     ) == (0, 1, 2, 3, 4, 130)
+
+
+def test_an_interrupt_while_modules_load() -> None:
+    script = """if True:
+        import builtins, signal
+        from vllm_patcher.__main__ import main
+        real = builtins.__import__
+        def interrupted(name, *rest):
+            if name == 'vllm_patcher.cli':
+                signal.raise_signal(signal.SIGINT)
+            return real(name, *rest)
+        builtins.__import__ = interrupted
+        main()
+    """
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, capture_output=True, check=False, env=scenes.environ())
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")

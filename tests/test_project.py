@@ -39,7 +39,7 @@ LAYERS = (
     # A module imports only from layers that stand before its own; those of one layer know nothing
     # of each other. A new module needs a place here.
     ("errors", "values", "digests", "files", "visible", "schema"),
-    ("process", "replacing", "scratch", "locking"),
+    ("process", "replacing", "scratch", "locking", "interrupts"),
     ("compiling",),
     ("request", "versions", "record", "receipt", "interpreter", "probes", "bytecode", "diff"),
     ("tables", "distribution"),

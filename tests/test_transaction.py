@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -370,6 +372,60 @@ def test_an_interrupt_and_another_one_leave_nothing_changed(
     with pytest.raises(KeyboardInterrupt):
         place.commit(APPLY, Interrupting)
     assert snapshot(place.site) == before
+
+
+class Pressed(Tree):
+    """A tree whose user presses Ctrl-C once a file is visible, and again and again on the way."""
+
+    pressed = 0
+
+    def publish(self, staged: Staged) -> None:
+        super().publish(staged)
+        self._press(staged.path)
+
+    def discard(self, staged: Staged) -> None:
+        self._press(staged.path)
+        super().discard(staged)
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        self._press(path)
+
+    def _press(self, path: str) -> None:
+        if path.endswith(".py") or Pressed.pressed:
+            Pressed.pressed += 1
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_real_interrupts_one_after_the_other(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pressed, "pressed", 0)
+    handler = signal.getsignal(signal.SIGINT)
+    before = snapshot(place.site)
+    with pytest.raises(KeyboardInterrupt):
+        place.commit(APPLY, Pressed)
+    assert snapshot(place.site) == before
+    assert Pressed.pressed > 5
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_who_handles_interrupts_otherwise_is_told_of_them_afterwards(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pressed, "pressed", 0)
+    came: list[int] = []
+    old = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            place.commit(APPLY, Pressed)
+    finally:
+        signal.signal(signal.SIGINT, old)
+    assert came == [signal.SIGINT]
+
+
+def test_in_another_thread_nothing_is_held_back(place: Place) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(place.commit, APPLY).result()
+    assert (place.package / "a.py").read_bytes() == b"a = 2\n"
 
 
 class Broken(Tree):

@@ -13,9 +13,12 @@ def main() -> None:
     # To look for cycles of garbage, while modules are imported most of all, and to take all of
     # them apart at the end, would take longer than most verbs.
     gc.disable()
-    from vllm_patcher.cli import run
+    try:
+        from vllm_patcher.cli import run
 
-    code = run(sys.argv[1:])
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before `run` could answer for it
+        code = 130
     for stream in (sys.stdout, sys.stderr):
         # What matters has been flushed, and answered for, where it was written.
         with suppress(OSError, ValueError, AttributeError):

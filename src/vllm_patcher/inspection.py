@@ -1,7 +1,8 @@
 """A repository's own catalogs and diffs, checked by their files alone.
 
 Always true here: nothing of a vLLM is looked at and nothing is fetched, so what passes is well
-formed and can be meant for the package; whether it fits a release is another question. All problems are reported at once.
+formed and can be meant for the package; whether it fits a release is another question. All
+problems are reported at once.
 """
 
 from __future__ import annotations

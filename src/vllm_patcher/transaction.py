@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher.bytecode import Bytecode
 from vllm_patcher.errors import Conflict, NotPutBack, VllmPatchError
+from vllm_patcher.interrupts import held_back
 from vllm_patcher.record import RECORD, add_lines, remove_lines
 from vllm_patcher.values import Value
 
@@ -62,21 +63,24 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
     files = _files(package, change)
     _sweep(package, info, change)
     _preflight(package, change, [*opening, *files, *closing])
-    work = _Work()
-    try:
-        for write in opening:
-            work.stage(write)
-            work.publish([write])
-        # A full disk or an owner that can't be kept shows here, before any file has changed.
-        for write in (*files, *closing):
-            work.stage(write)
-        work.publish(files)
-        _remove_bytecode(package, change)
-        for write in closing:
-            work.publish([write])
-    except BaseException as error:
-        work.take_back(error)
-        raise
+    with held_back() as interrupt:
+        work = _Work()
+        try:
+            for write in opening:
+                work.stage(write)
+                work.publish([write])
+            # A full disk or an owner that can't be kept shows here, before any file has changed.
+            for write in (*files, *closing):
+                interrupt()
+                work.stage(write)
+            work.publish(files)
+            _remove_bytecode(package, change)
+            for write in closing:
+                work.publish([write])
+            interrupt()
+        except BaseException as error:
+            work.take_back(error)
+            raise
 
 
 def _files(package: Tree, change: Change) -> list[_Write]:
@@ -175,21 +179,16 @@ class _Work:
 
 
 def _put_back(write: _Write) -> bool:
-    while True:
-        try:
-            if write.tree.read(write.path) == write.before:
-                return True
-            if write.before is None:
-                write.tree.remove(write.path)
-            else:
-                write.tree.replace(write.path, write.before, like=write.like)
-        except KeyboardInterrupt:
-            # One interrupt is on its way already; a second must not leave half of the files.
-            continue
-        except Exception:  # noqa: BLE001 - whatever it is, the other files must be put back
-            return _is_back(write)
-        else:
+    try:
+        if write.tree.read(write.path) == write.before:
             return True
+        if write.before is None:
+            write.tree.remove(write.path)
+        else:
+            write.tree.replace(write.path, write.before, like=write.like)
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001 - the other files must be put back
+        return _is_back(write)
+    return True
 
 
 def _is_back(write: _Write) -> bool:
