@@ -257,6 +257,43 @@ def test_the_environment_is_the_stronger(tmp_path: Path) -> None:
         config.read("", {"VLLM_PATCH_CONFIG": str(tmp_path / "none")})
 
 
+@pytest.mark.parametrize("key", ["strict", "exact"])
+def test_the_words_of_a_variable(tmp_path: Path, key: str) -> None:
+    (tmp_path / config.FILE).write_text(f"{key} = true\n")
+    variable = f"VLLM_PATCH_{key.upper()}"
+
+    def said(word: str, folder: str = "") -> bool:
+        answer = getattr(config.read(folder, {variable: word}), key)
+        assert isinstance(answer, bool)
+        return answer
+
+    for yes in config.YES:
+        assert said(yes), yes
+        assert said(f" {yes.upper()}\t"), yes
+    for no in config.NO:
+        assert not said(no, str(tmp_path)), no
+        assert not said(f" {no.upper()}\t", str(tmp_path)), no
+    # Without a word the file counts.
+    for blank in ("", "  "):
+        assert said(blank, str(tmp_path))
+        assert not said(blank)
+    for other in ("maybe", "2", "true true", "tru"):
+        with pytest.raises(InvalidConfig, match=f"{variable} is '{other}', which is none of 1, "):
+            said(other)
+
+
+def test_a_word_that_is_neither_yes_nor_no_is_refused(
+    here: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_PATCH_STRICT", "ture")
+    words = "1, true, yes, on, 0, false, no, off"
+    for options in ((), ("--no-config",), ("--kind", "crash")):
+        ran = here.run("verify", "--no-builtin", *options)
+        assert (ran.code, ran.out) == (3, "")
+        assert ran.err == f"error: VLLM_PATCH_STRICT is 'ture', which is none of {words}\n"
+    assert here.run("status", "--no-builtin").code == 0
+
+
 def test_a_project_without_the_table_says_nothing(tmp_path: Path) -> None:
     (tmp_path / config.PROJECT).write_text("[project.scripts]\nvllm-patch = 'x:y'\n")
     assert config.read(str(tmp_path), {}) == Config()

@@ -26,7 +26,9 @@ VARIABLE = "VLLM_PATCH_CONFIG"
 PATCHES = "VLLM_PATCH_PATCHES"
 
 _WITHOUT = "run vllm-patch in another folder, or with --no-config"
-_YES = frozenset({"1", "true", "yes", "on"})
+#: The words of a variable for yes and for no; the inputs of the GitHub Action take the same.
+YES = ("1", "true", "yes", "on")
+NO = ("0", "false", "no", "off")
 
 
 class Config(Value):
@@ -57,10 +59,17 @@ def read(folder: str, environ: Mapping[str, str]) -> Config:
         where = f"{PATCHES} and {config.where}" if config.where else PATCHES
         config = config.replaced(patches=tuple(named), where=where)
     for key in ("strict", "exact"):
-        value = environ.get(f"VLLM_PATCH_{key.upper()}", "")
-        if value:
-            config = config.replaced(**{key: value.lower() in _YES})
+        variable = f"VLLM_PATCH_{key.upper()}"
+        word = environ.get(variable, "").strip()
+        if word:
+            config = config.replaced(**{key: _is_yes(variable, word)})
     return config
+
+
+def _is_yes(variable: str, word: str) -> bool:
+    if word.lower() not in YES + NO:
+        raise InvalidConfig(f"{variable} is {word!r}, which is none of {', '.join(YES + NO)}")
+    return word.lower() in YES
 
 
 def _from_file(folder: str, environ: Mapping[str, str]) -> Config:
