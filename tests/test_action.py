@@ -24,6 +24,7 @@ import installers
 import scenes
 from installers import FINISH, LEAK
 from scenes import entry, patch, write_catalog
+from vllm_patcher import config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,8 @@ INSTALL, RUN = ACTION["runs"]["steps"]
 #: How GitHub runs a step whose shell is bash.
 BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail")
 COMMAND = re.compile(r"::(\w+)(?: ([^:]*))?::(.*)")
+#: The outputs where inputs are wrong.
+NOTHING_RAN = {"ok": "false", "exit-code": "2", "json": ""}
 
 
 def evaluated(text: str, inputs: Mapping[str, str]) -> str:
@@ -270,9 +273,37 @@ class TestApply:
     @pytest.mark.parametrize("name", ["strict", "probe"])
     def test_what_only_verify_takes(self, runner: Runner, name: str) -> None:
         done = runner.step(RUN, command="apply", **{name: "true"})
-        assert done.code == 2
+        assert (done.code, done.outputs) == (2, NOTHING_RAN)
         ((kind, _, said),) = done.commands
         assert (kind, said) == ("error", "the inputs strict and probe are for verify")
+
+
+class TestYesOrNo:
+    """The inputs that take the words of the variables that :mod:`.config` reads."""
+
+    @pytest.mark.parametrize("word", [*config.YES, "True", "YES", " true", "\ton \n"])
+    def test_yes(self, runner: Runner, word: str) -> None:
+        for name in ("strict", "probe"):
+            # The quickest way to see that it counts.
+            done = runner.step(RUN, command="apply", **{name: word})
+            assert (done.code, len(done.commands)) == (2, 1)
+            assert done.commands[0][2] == "the inputs strict and probe are for verify"
+
+    @pytest.mark.parametrize("word", [*config.NO, "False", "NO", " off\n", "", " "])
+    def test_no(self, runner: Runner, word: str) -> None:
+        done = runner.step(RUN, command="apply", strict=word, probe=word, builtin=word)
+        assert done.code == 0
+        # Without a word the default counts, and that of `builtin` is yes.
+        ids = {patch["id"] for patch in json.loads(done.outputs["json"])["patches"]}
+        assert ids == (set() if word.strip() else installers.UNFIXED.keys())
+
+    @pytest.mark.parametrize("name", ["builtin", "strict", "probe"])
+    @pytest.mark.parametrize("word", ["ture", "2", "true\nfalse", "*", "1 | true"])
+    def test_any_other_word_is_refused(self, runner: Runner, name: str, word: str) -> None:
+        done = runner.step(RUN, **{name: word})
+        assert (done.code, done.outputs) == (2, NOTHING_RAN)
+        said = f"the input {name} is none of {', '.join(config.YES + config.NO)}"
+        assert done.commands == [("error", {"title": "vllm-patch"}, said)]
 
 
 SLY = (
@@ -287,7 +318,7 @@ SLY = (
 )
 
 
-@pytest.mark.parametrize("name", ["command", "patches", "catalog", "python", "site-packages"])
+@pytest.mark.parametrize("name", sorted(ACTION["inputs"].keys() - {"version"}))
 def test_nothing_in_an_input_is_run(runner: Runner, name: str) -> None:
     mark = runner.root / "mark"
     done = runner.step(RUN, **{name: "\n".join(SLY).format(mark=mark)})
@@ -313,7 +344,7 @@ def test_nothing_in_the_version_is_run(runner: Runner) -> None:
 
 def test_a_word_that_is_no_verb(runner: Runner) -> None:
     done = runner.step(RUN, command="revert")
-    assert (done.code, done.outputs) == (2, {})
+    assert (done.code, done.outputs) == (2, NOTHING_RAN)
     assert done.commands == [
         ("error", {"title": "vllm-patch"}, "the input command must be verify or apply")
     ]
