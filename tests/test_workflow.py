@@ -179,6 +179,20 @@ def test_the_table(scene: Scene) -> None:
     assert "\n" + r"| od\|d\_\<b\>\[x\] | **conflict** | vllm/a.py:" in odd
 
 
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_beside_a_table_errors_and_warnings_are_told_as_text(
+    scene: Scene, quiet: tuple[str, ...]
+) -> None:
+    old = entry("old", b"", variants=[(">=0.8.0,<0.9", patch(b07="1"))])
+    catalog = scene.catalog(ONE, old)
+    ran = scene.run("verify", *catalog, "--format", "markdown", *quiet)
+    text = scene.run("verify", *catalog, "--quiet")
+    assert (ran.code, ran.err) == (1, text.err)
+    assert re.search(r"^warning: old is unsupported: .*\nerror: 1 of ", ran.err)
+    assert bool(ran.out) is not bool(quiet)
+    assert "warning" not in scene.run("status", *catalog, "--format", "markdown").err
+
+
 def test_the_table_of_status(scene: Scene) -> None:
     ran = scene.run("status", *scene.catalog(ONE), "--format", "markdown")
     assert ran.code == 0

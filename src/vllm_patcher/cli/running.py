@@ -96,12 +96,14 @@ def each(
                 output.document(document.of_report(call.verb, result, hint=hint, diff=rendered))
                 return EXIT_FAILED if failed else EXIT_OK
             _print_notes(output, result)
-            if call.options.github or call.options.markdown:
-                _print_for_ci(call, output, result, failed=failed, hint=hint)
+            if call.options.github:
+                from vllm_patcher import workflow
+
+                output.commands(workflow.github(result, failed=failed, hint=hint))
                 return EXIT_FAILED if failed else EXIT_OK
             if text:
-                _print_text(output, result)
-            if rendered is not None:
+                _print_states(call, output, result, failed=failed, hint=hint)
+            if rendered is not None and not call.options.markdown:
                 output.raw(rendered)
             for failure in result.failures if failed else ():
                 output.error(failure, hint)
@@ -130,10 +132,17 @@ def _print_notes(output: Output, result: Report) -> None:
         output.note(note)
 
 
-def _print_text(output: Output, result: Report) -> None:
+def _print_states(
+    call: Call, output: Output, result: Report, *, failed: bool, hint: Callable[[str], str]
+) -> None:
     from vllm_patcher import report
 
-    output.lines(report.text(result, **_look(output)))
+    if call.options.markdown:
+        from vllm_patcher import workflow
+
+        output.lines(workflow.markdown(result, failed=failed, hint=hint))
+    else:
+        output.lines(report.text(result, **_look(output)))
     if result.verb != "status":
         for warning in report.warnings(result):
             output.warning(warning)
@@ -145,17 +154,6 @@ def _look(output: Output) -> dict[str, Any]:
         "verbose": output.verbose,
         "columns": output.columns(),
     }
-
-
-def _print_for_ci(
-    call: Call, output: Output, result: Report, *, failed: bool, hint: Callable[[str], str]
-) -> None:
-    from vllm_patcher import workflow
-
-    if call.options.github:
-        output.commands(workflow.github(result, failed=failed, hint=hint))
-    else:
-        output.lines(workflow.markdown(result, failed=failed, hint=hint))
 
 
 def guarded(call: Call, output: Output, one: Callable[[Request], int]) -> int:
