@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scenes import Ran, Scene, changed, entry, make_scene, patch
+from scenes import Ran, Scene, changed, entry, make_scene, patch, run
 from vllm_patcher import Request, operations, workflow
 from vllm_patcher.errors import Conflict, InvalidPatch, VllmPatchError
 from vllm_patcher.results import Refused
@@ -198,6 +198,21 @@ def test_the_table_of_status(scene: Scene) -> None:
     assert ran.code == 0
     assert "| one | **not-applied** |  |" in ran.out
     assert "error" not in ran.out
+
+
+def test_the_tables_of_several_installs_stand_apart(tmp_path: Path) -> None:
+    pythons: list[str | Path] = []
+    for name, version in (("one", "0.11.0"), ("two", "0.12.0"), ("three", "0.10.2")):
+        site = tmp_path / name / "lib" / "python3.11" / "site-packages"
+        site.parent.mkdir(parents=True)
+        make_scene(tmp_path / f"scene {name}", version=version).site.rename(site)
+        pythons += ["--python", tmp_path / name, "--python", tmp_path / "none"]
+    for verb in ("verify", "apply", "status"):
+        lines = run(verb, *pythons, "--format", "markdown").out.splitlines()
+        for begins, times in (("**vllm ", 3), ("| patch |", 2), ("- error: ", 3)):
+            found = [number for number, line in enumerate(lines) if line.startswith(begins)]
+            assert len(found) >= times
+            assert all(number == 0 or lines[number - 1] == "" for number in found)
 
 
 def test_nothing_to_do(scene: Scene) -> None:

@@ -63,7 +63,7 @@ def github_error(error: VllmPatchError, *, hint: Hint = as_it_is) -> Iterator[st
 
 
 def markdown(report: Report, *, failed: bool, hint: Hint = as_it_is) -> Iterator[str]:
-    """Yield a table of states, and what is wrong."""
+    """Yield a table of states, and what is wrong; a blank line ends each part."""
     yield f"**{_plain(headline(report.install, report.version))}**"
     yield ""
     if report.patches:
@@ -72,9 +72,10 @@ def markdown(report: Report, *, failed: bool, hint: Hint = as_it_is) -> Iterator
         yield from (_row(outcome) for outcome in report.patches)
     else:
         yield f"Nothing to do for vLLM {_plain(report.version or 'of unknown version')}."
+    yield ""
     if report.passed_over:
-        yield ""
         yield f"Not needed for this version: {report.passed_over}."
+        yield ""
     for failure in report.failures if failed else ():
         yield from _item(failure, hint)
 
@@ -160,11 +161,11 @@ def _row(outcome: Outcome) -> str:
 
 
 def _item(error: VllmPatchError, hint: Hint, *, facts: bool = True) -> Iterator[str]:
-    yield ""
     yield f"- error: {_plain(error.what)}"
     yield from (f"    - {_plain(fact)}" for fact in (error.facts if facts else ()))
     if error.hint:
         yield f"    - hint: {_plain(hint(error.hint))}"
+    yield ""
 
 
 def _plain(text: str) -> str:
