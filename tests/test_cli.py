@@ -906,6 +906,46 @@ class TestSeveralInstalls:
         ran = run("verify", "--python", environments[0], "--python", environments[1])
         assert f"hint: vllm-patch apply --python {environments[0]}\n" in ran.err
 
+    @pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+    def test_errors_and_warnings_say_which_one_they_are_about(
+        self, environments: tuple[Path, Path], tmp_path: Path, quiet: tuple[str, ...]
+    ) -> None:
+        old, new = environments
+        unsupported = entry("old", b"", variants=[(">=0.8.0,<0.9", patch(b07="1"))])
+        catalog = ("--no-builtin", "--catalog", write_catalog(tmp_path / "own", unsupported, ONE))
+        odd = tmp_path / "odd.patch"
+        odd.write_bytes(patch(a05="50").replace(b" a06 = 6\n", b" a06 = 66\n"))
+        none = tmp_path / "none"
+        both = [part for path in (old, none, new) for part in ("--python", path)]
+        said = [run("verify", *catalog, *both, *quiet), run("apply", odd, *catalog, *both, *quiet)]
+        lines = [line for ran in said for line in ran.err.splitlines()]
+        found = [line for line in lines if re.match("error|warning", line)]
+        assert found == [
+            f"warning: {old}: old is unsupported: no variant for vLLM 0.11.0",
+            f"error: {old}: 1 of 2 patches is not applied",
+            f"error: {none}: {none} is no Python interpreter",
+            f"error: {old}: odd can't be applied; nothing was changed",
+            f"error: {none}: {none} is no Python interpreter",
+            f"error: {new}: odd can't be applied; nothing was changed",
+        ]
+        # Where there is one it need not be said.
+        alone = run("verify", *catalog, "--python", old, *quiet).err
+        assert "\nerror: 1 of 2 patches is not applied\n" in alone
+
+    def test_annotations_say_which_one_they_are_about(
+        self, environments: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        old, new = environments
+        odd = tmp_path / "odd.patch"
+        odd.write_bytes(patch(a05="50").replace(b" a06 = 6\n", b" a06 = 66\n"))
+        both = [part for path in (old, tmp_path / "none", new) for part in ("--python", path)]
+        for verb in ("verify", "apply"):
+            out = run(verb, odd, "--no-builtin", *both, "--format", "github").out
+            for line in out.splitlines():
+                assert re.match(rf"::error (title=[\w-]+::|file=){re.escape(str(tmp_path))}/", line)
+        out = run("verify", "--no-builtin", *both, "--format", "markdown").out
+        assert re.search(r"^- error: \S+/none: \S+/none is no Python", out, re.MULTILINE)
+
     def test_the_real_interpreter_is_asked(self, tmp_path: Path) -> None:
         environment = tmp_path / "env"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)

@@ -209,15 +209,18 @@ def _done(report: Report) -> Iterator[str]:
 
 
 def error_text(
-    error: VllmPatchError, *, style: Style = plain, hint: Hint = as_it_is
+    error: VllmPatchError, *, style: Style = plain, hint: Hint = as_it_is, about: str = ""
 ) -> Iterator[str]:
-    """Yield the lines of an error: what, indented facts, one hint."""
+    """Yield the lines of an error: what, indented facts, one hint.
+
+    ``about`` is put before what: which of several installs it is about.
+    """
     word = style("error", "red")
     if isinstance(error, Refused):
         for inner in _unexplained(error):
-            yield f"{word}: {inner.what}"
+            yield f"{word}: {about}{inner.what}"
             yield from (f"  {fact}" for fact in inner.facts)
-    yield f"{word}: {error.what}"
+    yield f"{word}: {about}{error.what}"
     if not isinstance(error, Refused):
         yield from (f"  {fact}" for fact in error.facts)
     if error.hint:

@@ -26,27 +26,30 @@ _PLACED = r"(?P<file>[^:\n]+):(?:(?P<line>[0-9]+):)? (?P<text>.+)"
 _MARKUP = r"[\\`*_\[\]<>|#&~]"
 
 
-def github(report: Report, *, failed: bool, hint: Hint = as_it_is) -> Iterator[str]:
+def github(
+    report: Report, *, failed: bool, hint: Hint = as_it_is, about: str = ""
+) -> Iterator[str]:
     """Yield a workflow command for each thing that is wrong, and none for what is right.
 
-    ``failed`` says that the verb answers no; the failures of the report are the reasons.
+    ``failed`` says that the verb answers no; the failures of the report are the reasons. ``about``
+    is put before what has no place in a file: which of several installs it is about.
     """
     for line in warnings(report):
-        yield _command("warning", line)
+        yield _command("warning", about + line)
     for failure in report.failures if failed else ():
-        yield from _failure(report, failure, hint)
+        yield from _failure(report, failure, hint, about)
     for outcome in report.patches if failed else ():
         if outcome.fails:
             yield from _places(report, outcome)
 
 
-def github_error(error: VllmPatchError, *, hint: Hint = as_it_is) -> Iterator[str]:
+def github_error(error: VllmPatchError, *, hint: Hint = as_it_is, about: str = "") -> Iterator[str]:
     """Yield a workflow command for each reason of a refusal, at its place if it has one."""
     if not isinstance(error, Refused):
-        yield from _located(error, hint)
+        yield from _located(error, hint, about)
         return
     facts = [item.what for item in error.errors]
-    yield _command("error", _message(error.what, facts, error.hint, hint))
+    yield _command("error", _message(about + error.what, facts, error.hint, hint))
     placed: set[str] = set()
     for item in error.errors:
         lines = [
@@ -58,7 +61,7 @@ def github_error(error: VllmPatchError, *, hint: Hint = as_it_is) -> Iterator[st
         if lines:
             placed.add(item.patch)
         elif item.patch not in placed:
-            lines = list(_located(item, hint))
+            lines = list(_located(item, hint, about))
         yield from lines
 
 
@@ -80,7 +83,9 @@ def markdown(report: Report, *, failed: bool, hint: Hint = as_it_is) -> Iterator
         yield from _item(failure, hint)
 
 
-def markdown_error(error: VllmPatchError, *, hint: Hint = as_it_is) -> Iterator[str]:
+def markdown_error(
+    error: VllmPatchError, *, hint: Hint = as_it_is, about: str = ""
+) -> Iterator[str]:
     """Yield what was found, if anything was, and why it was refused."""
     if isinstance(error, Refused):
         yield from markdown(error.report, failed=False)
@@ -90,15 +95,15 @@ def markdown_error(error: VllmPatchError, *, hint: Hint = as_it_is) -> Iterator[
                 yield from _item(item, hint)
         yield from _item(error, hint, facts=False)
     else:
-        yield from _item(error, hint)
+        yield from _item(error, hint, about=about)
 
 
-def _failure(report: Report, failure: VllmPatchError, hint: Hint) -> Iterator[str]:
+def _failure(report: Report, failure: VllmPatchError, hint: Hint, about: str) -> Iterator[str]:
     if isinstance(failure, PatchNotIn):
         facts = [f"{item.id}: {item.state}" for item in report.patches if item.fails]
-        yield _command("error", _message(failure.what, facts, failure.hint, hint))
+        yield _command("error", _message(about + failure.what, facts, failure.hint, hint))
     else:
-        yield from _located(failure, hint)
+        yield from _located(failure, hint, about)
 
 
 def _places(report: Report, outcome: Outcome) -> Iterator[str]:
@@ -115,7 +120,7 @@ def _sides(reason: Reason) -> Iterator[str]:
         yield f"found     {visible.line(reason.found)}"
 
 
-def _located(error: VllmPatchError, hint: Hint) -> Iterator[str]:
+def _located(error: VllmPatchError, hint: Hint, about: str) -> Iterator[str]:
     """One command for each fact that names a place; one for all the others."""
     facts = []
     for fact in error.facts:
@@ -127,7 +132,8 @@ def _located(error: VllmPatchError, hint: Hint) -> Iterator[str]:
         else:
             facts.append(fact)
     if facts or error.hint or not error.facts:
-        yield _command("error", _message(error.what, facts, error.hint, hint), title=error.patch)
+        message = _message(about + error.what, facts, error.hint, hint)
+        yield _command("error", message, title=error.patch)
 
 
 def _message(what: str, facts: list[str], advice: str | None, hint: Hint) -> str:
@@ -160,8 +166,10 @@ def _row(outcome: Outcome) -> str:
     return f"| {_plain(outcome.id)} | {state} | {_plain('; '.join(why))} |"
 
 
-def _item(error: VllmPatchError, hint: Hint, *, facts: bool = True) -> Iterator[str]:
-    yield f"- error: {_plain(error.what)}"
+def _item(
+    error: VllmPatchError, hint: Hint, *, facts: bool = True, about: str = ""
+) -> Iterator[str]:
+    yield f"- error: {_plain(about + error.what)}"
     yield from (f"    - {_plain(fact)}" for fact in (error.facts if facts else ()))
     if error.hint:
         yield f"    - hint: {_plain(hint(error.hint))}"

@@ -99,7 +99,9 @@ def each(
             if call.options.github:
                 from vllm_patcher import workflow
 
-                output.commands(workflow.github(result, failed=failed, hint=hint))
+                output.commands(
+                    workflow.github(result, failed=failed, hint=hint, about=output.about)
+                )
                 return EXIT_FAILED if failed else EXIT_OK
             if text:
                 _print_states(call, output, result, failed=failed, hint=hint)
@@ -165,6 +167,7 @@ def guarded(call: Call, output: Output, one: Callable[[Request], int]) -> int:
         return _print_error(call, output, error)
     worst = EXIT_OK
     for request in requests:
+        output.about = f"{request.python}: " if len(requests) > 1 else ""
         try:
             code = one(request)
         except VllmPatchError as error:
@@ -199,11 +202,11 @@ def _print_error(call: Call, output: Output, error: VllmPatchError) -> int:
 
         if isinstance(error, Refused):
             _print_notes(output, error.report)
-        output.commands(workflow.github_error(error, hint=call.hint))
+        output.commands(workflow.github_error(error, hint=call.hint, about=output.about))
     elif call.options.markdown and call.verb != "fit":
         from vllm_patcher import workflow
 
-        output.lines(workflow.markdown_error(error, hint=call.hint))
+        output.lines(workflow.markdown_error(error, hint=call.hint, about=output.about))
         output.error(error, call.hint)
     else:
         from vllm_patcher import report

@@ -39,7 +39,8 @@ _CONTROL = r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]"
 class Output:
     """Where lines go and how they look.
 
-    ``lost`` says why results could not be written, "" if they could.
+    ``lost`` says why results could not be written, "" if they could. ``about`` is put before
+    errors and warnings: which of several installs they are about.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Output:
         self.quiet = quiet
         self.verbose = verbose
         self.lost = ""
+        self.about = ""
         self._color = color
 
     def lines(self, lines: Iterable[str]) -> None:
@@ -78,13 +80,14 @@ class Output:
 
     def warning(self, line: str) -> None:
         """Print one line that must be seen."""
-        self._diagnose(f"{self.style_for(sys.stderr)('warning', 'yellow')}: {line}")
+        self._diagnose(f"{self.style_for(sys.stderr)('warning', 'yellow')}: {self.about}{line}")
 
     def error(self, error: VllmPatchError, hint: Callable[[str], str]) -> None:
         """Print an error: what, facts, hint."""
         from vllm_patcher import report
 
-        for line in report.error_text(error, style=self.style_for(sys.stderr), hint=hint):
+        style = self.style_for(sys.stderr)
+        for line in report.error_text(error, style=style, hint=hint, about=self.about):
             self._diagnose(line)
 
     def error_line(self, line: str) -> None:
