@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -145,9 +146,25 @@ def test_the_answers(tmp_path: Path) -> None:
     assert (ran.code, ran.out) == (3, "")
     assert ran.err.startswith("error: 2 problems in what was checked\n  own/one-0.patch: sha256 ")
     assert run("check", "own", "--json").json["errors"][0]["code"] == "invalid-catalog"
-    first, second = run("check", "own", "--format", "github").out.splitlines()
-    assert first.startswith("::error file=own/one-0.patch,title=2 problems")
-    assert second.startswith("::error file=own/one-0.patch,line=")
+
+
+def test_each_annotation_has_a_title_of_its_own(tmp_path: Path) -> None:
+    bad = entry("three", patch(a09="9"), kind="odd")
+    catalog = write_catalog(tmp_path / "own", entry("one", CUT), TWO, bad)
+    (catalog / "two-0.patch").write_bytes(patch(b05="51"))
+    ran = run("check", "own", "README.md", "--format", "github")
+    found = [re.findall(r"file=([^,:]+)|title=([^:]+)", line) for line in ran.out.splitlines()]
+    assert [[file or title for file, title in properties] for properties in found] == [
+        ["vllm-patch"],
+        ["own/manifest.toml", "the patch catalog can't be used"],
+        ["own/one-0.patch", "own/one-0.patch is not a unified diff that can be applied whole"],
+        [
+            "own/two-0.patch",
+            "the diff of patch 'two' is not the one that its manifest describes",
+        ],
+    ]
+    assert "::a file can't be checked%0AREADME.md: neither" in ran.out
+    assert "problems" not in ran.out
 
 
 @pytest.mark.parametrize("words", [(), ("",), ("--catalog", "", "x.patch")])

@@ -12,12 +12,22 @@ import re
 from typing import TYPE_CHECKING
 
 from vllm_patcher import catalog, diff, manifest
-from vllm_patcher.errors import InvalidCatalog, InvalidPatch, UnsafePath, VllmPatchError
+from vllm_patcher.errors import InvalidCatalog, InvalidPatch, VllmPatchError
 from vllm_patcher.paths import check_names
 from vllm_patcher.request import DIFF_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+
+class Problems(InvalidCatalog):
+    """All that is wrong in what was checked; ``errors`` say the same of one file each."""
+
+    def __init__(self, errors: Sequence[VllmPatchError]) -> None:
+        facts = [fact for error in errors for fact in error.facts]
+        count = "1 problem" if len(facts) == 1 else f"{len(facts)} problems"
+        super().__init__(f"{count} in what was checked", facts=facts)
+        self.errors = tuple(errors)
 
 
 def check(paths: Sequence[str], *, catalogs: Sequence[str] = (), builtin: bool = True) -> int:
@@ -26,10 +36,10 @@ def check(paths: Sequence[str], *, catalogs: Sequence[str] = (), builtin: bool =
     PATHS are manifests, folders that hold one, and diff files. A diff is checked with the
     manifest in its folder or the nearest folder above, as the path is given: a change of the one
     asks for a change of the other. Entries may refer to those of CATALOGS and of the built-in
-    catalog, if BUILTIN. Return how many files were checked. Raises InvalidCatalog with one fact
+    catalog, if BUILTIN. Return how many files were checked. Raises Problems with one fact
     ``FILE:LINE: problem`` for each problem.
     """
-    problems: list[str] = []
+    problems: list[VllmPatchError] = []
     diffs: list[str] = []
     folders: list[str] = []
     for path in paths:
@@ -41,7 +51,8 @@ def check(paths: Sequence[str], *, catalogs: Sequence[str] = (), builtin: bool =
             diffs.append(path)
             folders += _above(path)
         else:
-            problems.append(f"{path}: neither a {manifest.NAME} nor a .patch or .diff file")
+            fact = f"{path}: neither a {manifest.NAME} nor a .patch or .diff file"
+            problems.append(InvalidCatalog("a file can't be checked", facts=[fact]))
     checked: set[str] = set()
     for folder in folders:
         home = os.path.realpath(folder)
@@ -54,8 +65,7 @@ def check(paths: Sequence[str], *, catalogs: Sequence[str] = (), builtin: bool =
             # What is outside the package can be left out by an option.
             problems += _diff(path, skip_outside=True)
     if problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise InvalidCatalog(f"{count} in what was checked", facts=problems)
+        raise Problems(problems)
     return len(checked)
 
 
@@ -71,14 +81,12 @@ def _above(path: str) -> list[str]:
 
 def _catalog(
     folder: str, catalogs: Sequence[str], *, builtin: bool, checked: set[str]
-) -> Iterator[str]:
+) -> Iterator[VllmPatchError]:
     absolute = os.path.abspath(folder)
-    text = _text(os.path.join(absolute, manifest.NAME))
-    found: list[str] = []
     try:
         catalog.load_all([absolute, *catalogs], builtin=builtin)
     except InvalidCatalog as error:
-        found += error.facts
+        yield InvalidCatalog(error.what, facts=_placed(error.facts, absolute, folder))
     try:
         # Once more, for the entries that are good although others are not.
         patches, _ = manifest.read(absolute, [])
@@ -86,17 +94,24 @@ def _catalog(
         patches = []
     for patch in patches:
         for variant in patch.variants:
-            path = patch.diff_path(variant)
+            path = os.path.join(folder, variant.diff)
             checked.add(os.path.realpath(path))
             try:
                 patch.diff_bytes(variant)
             except InvalidCatalog as error:
                 facts = [fact.partition(": ")[2] for fact in error.facts]
-                found.append(f"{path}: {'; the manifest '.join(facts)}")
-            found += _diff(path, skip=patch.skip)
+                fact = f"{path}: {'; the manifest '.join(facts)}"
+                yield InvalidCatalog(error.what, facts=[fact])
+            yield from _diff(path, skip=patch.skip)
+
+
+def _placed(facts: Sequence[str], absolute: str, folder: str) -> Iterator[str]:
+    """Give facts their lines in the manifest, and its path as FOLDER is given."""
+    path = os.path.join(absolute, manifest.NAME)
+    text = _text(path)
     shorter = os.path.join(folder, "")
-    for fact in found:
-        placed = _with_line(fact, os.path.join(absolute, manifest.NAME), text)
+    for fact in facts:
+        placed = _with_line(fact, path, text)
         own = placed.startswith(os.path.join(absolute, ""))
         yield shorter + placed[len(absolute) :].lstrip(os.sep) if own else placed
 
@@ -125,17 +140,19 @@ def _text(path: str) -> str:
         return ""
 
 
-def _diff(path: str, *, skip: Sequence[str] = (), skip_outside: bool = False) -> Iterator[str]:
+def _diff(
+    path: str, *, skip: Sequence[str] = (), skip_outside: bool = False
+) -> Iterator[VllmPatchError]:
     if os.path.exists(path) and not os.path.isfile(path):
-        yield f"{path}: no plain file"
+        yield InvalidPatch("a file can't be read", facts=[f"{path}: no plain file"])
         return
     try:
         parsed = diff.parse(manifest.read_file(path), name=path)
     except VllmPatchError as error:
-        yield from error.facts or (f"{path}: {error.what}",)
+        yield InvalidPatch(error.what, facts=error.facts or [f"{path}: {error.what}"])
         return
     try:
         check_names(parsed, name=path, skip=skip, skip_outside=skip_outside)
-    except (InvalidPatch, UnsafePath) as error:
+    except VllmPatchError as error:
         advice = f"; {error.hint}" if error.hint else ""
-        yield from (f"{fact}{advice}" for fact in error.facts)
+        yield InvalidPatch(error.what, facts=[f"{fact}{advice}" for fact in error.facts])

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vllm_patcher import visible
+from vllm_patcher.inspection import Problems
 from vllm_patcher.report import as_it_is, headline, warnings
 from vllm_patcher.results import PatchNotIn, Refused
 
@@ -45,6 +46,10 @@ def github(
 
 def github_error(error: VllmPatchError, *, hint: Hint = as_it_is, about: str = "") -> Iterator[str]:
     """Yield a workflow command for each reason of a refusal, at its place if it has one."""
+    if isinstance(error, Problems):
+        for item in error.errors:
+            yield from _located(item, hint, about)
+        return
     if not isinstance(error, Refused):
         yield from _located(error, hint, about)
         return
