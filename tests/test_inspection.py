@@ -46,6 +46,11 @@ def test_what_is_right_is_counted_once(tmp_path: Path) -> None:
     assert run("check", *paths).out == "no problem in 4 catalogs and diffs\n"
 
 
+def test_one_is_counted_as_one(tmp_path: Path) -> None:
+    (tmp_path / "x.diff").write_bytes(patch(a07="70"))
+    assert run("check", "x.diff").out == "no problem in 1 catalog or diff\n"
+
+
 def test_the_manifest_in_the_current_folder(tmp_path: Path) -> None:
     write_catalog(tmp_path, ONE)
     assert inspection.check(["manifest.toml"]) == 2

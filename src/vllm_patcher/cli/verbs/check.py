@@ -37,7 +37,8 @@ def command(files: tuple[str, ...], **common: Any) -> int:
         if output.json:
             output.document({"schema": SCHEMA, "verb": "check", "ok": True, "errors": []})
         elif not call.options.github:
-            output.lines([f"no problem in {count} catalogs and diffs"])
+            shown = "1 catalog or diff" if count == 1 else f"{count} catalogs and diffs"
+            output.lines([f"no problem in {shown}"])
         return EXIT_OK
 
     return output.ending(guarded(call, output, one))
