@@ -273,6 +273,14 @@ def test_a_file_that_is_not_there() -> None:
     assert (done.code, done.err) == (3, "error: /none.json: No such file or directory\n")
 
 
+def test_a_name_that_is_empty(hosts: Hosts) -> None:
+    file = hosts.report("gpu-1")
+    for options in ((), ("--json",)):
+        done = run("merge-reports", file, "", *options)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.endswith("Error: a value is empty\n")
+
+
 def test_a_file_is_needed() -> None:
     assert run("merge-reports").code == 2
 
