@@ -106,6 +106,27 @@ class TestWhatIsRight:
             r"fix \.+ proven on 2 releases, 2 without a probe that shows it\n", check(proven).out
         )
 
+    @pytest.mark.parametrize("verb", ["--check", "--lock"])
+    def test_markdown(self, proven: Path, verb: str) -> None:
+        options = ("--catalog", proven, "--format", "markdown")
+        ran = run("fit", verb, *options)
+        assert ran.code == 0
+        head = ["| patch | proof |", "|---|---|"]
+        assert ran.out.splitlines() == [*head, "| fix | proven on 2 releases |", ""]
+        write_catalog(proven, fix(probe=PROBE), entry("more", diff("a_b.py", B, B[20:])))
+        (fault,) = faults(proven, verb=verb)
+        ran = run("fit", verb, *options)
+        assert ran.code == 3
+        assert ran.out.splitlines() == [
+            *head,
+            "| fix | proven on 2 releases |",
+            "| more | **not proven (1 fault)** |",
+            "",
+            f"- {fault}".replace("_", r"\_"),
+        ]
+        assert ran.err == f"error: the catalog is not proven\n  {fault}\n"
+        assert run("fit", verb, *options, "--quiet") == Ran(code=3, out="", err=ran.err)
+
     def test_json(self, proven: Path) -> None:
         ran = run("fit", "--check", "--catalog", proven, "--json")
         jsonschema.validate(ran.json, SCHEMA)

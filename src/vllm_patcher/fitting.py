@@ -12,6 +12,7 @@ from vllm_patcher.fit import AMBIGUOUS, BROKEN, EXACT, FITTING, MISSING, OFFSET,
 from vllm_patcher.report import dotted, plain
 from vllm_patcher.schema import SCHEMA
 from vllm_patcher.states import CONFLICT, NOT_NEEDED, UPSTREAM
+from vllm_patcher.visible import in_markdown
 
 if TYPE_CHECKING:
     from vllm_patcher.fit import Fit, Verdict
@@ -106,16 +107,30 @@ def document(found: Sequence[Fit]) -> dict[str, Any]:
 def proof_text(proofs: Sequence[Proof], *, style: Style = plain) -> Iterator[str]:
     """Yield a line a patch: whether it is proven, and on how many releases."""
     for proof in proofs:
-        count = len(proof.faults)
-        faults = f"not proven ({count} fault{'' if count == 1 else 's'})"
-        if proof.faults:
-            yield f"{dotted(proof.id, _PROOF_WIDTH)} {style(faults, 'red')}"
-            continue
-        word = style("proven", "green")
-        shown = sum(one.shown for one in proof.tried)
-        lacking = len(proof.changes) - shown
-        probe = f", {lacking} without a probe that shows it" if lacking else ""
-        yield f"{dotted(proof.id, _PROOF_WIDTH)} {word} on {len(proof.changes)} releases{probe}"
+        word, more = _proven(proof)
+        color = "red" if proof.faults else "green"
+        yield f"{dotted(proof.id, _PROOF_WIDTH)} {style(word, color)}{more}"
+
+
+def _proven(proof: Proof) -> tuple[str, str]:
+    """What was found of a patch, and on how many releases."""
+    count = len(proof.faults)
+    if count:
+        return f"not proven ({count} fault{'' if count == 1 else 's'})", ""
+    lacking = len(proof.changes) - sum(one.shown for one in proof.tried)
+    probe = f", {lacking} without a probe that shows it" if lacking else ""
+    return "proven", f" on {len(proof.changes)} releases{probe}"
+
+
+def proof_markdown(proofs: Sequence[Proof], faults: Sequence[str]) -> Iterator[str]:
+    """Yield one table, a line a patch, and then all faults that were found."""
+    yield "| patch | proof |"
+    yield "|---|---|"
+    for proof in proofs:
+        word, more = _proven(proof)
+        yield f"| {proof.id} | {f'**{word}**' if proof.faults else word}{more} |"
+    yield ""
+    yield from (f"- {in_markdown(fault)}" for fault in faults)
 
 
 def proof_document(proofs: Sequence[Proof], faults: Sequence[str]) -> dict[str, Any]:

@@ -1,8 +1,12 @@
-"""What can't be seen, or what a terminal would obey, made visible in one line."""
+"""What can't be seen, or what a terminal or Markdown would obey, made visible in one line."""
 
 from __future__ import annotations
 
+import re
+
 _LONGEST = 200
+#: What Markdown, HTML or the runner's older commands (``##[``) would take for more than text.
+_MARKUP = r"[\\`*_\[\]<>|#&~]"
 
 
 def text(given: str) -> str:
@@ -20,3 +24,8 @@ def line(given: bytes | None) -> str:
     body = shown.rstrip(" ")
     shown = text(body) + "\N{MIDDLE DOT}" * (len(shown) - len(body))
     return (shown[:_LONGEST] + "…" if len(shown) > _LONGEST else shown) + ending
+
+
+def in_markdown(given: str) -> str:
+    """Make a text one line that Markdown shows as it is."""
+    return re.sub(_MARKUP, r"\\\g<0>", " ".join(given.split()))

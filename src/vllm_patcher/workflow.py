@@ -14,6 +14,7 @@ from vllm_patcher import visible
 from vllm_patcher.inspection import Problems
 from vllm_patcher.report import as_it_is, headline, warnings
 from vllm_patcher.results import PatchNotIn, Refused
+from vllm_patcher.visible import in_markdown
 
 if TYPE_CHECKING:
     from vllm_patcher.errors import VllmPatchError
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 #: A fact that says where: ``FILE:LINE: text``, or ``FOLDER/FILE: text``.
 _PLACED = r"(?P<file>[^:\n]+):(?:(?P<line>[0-9]+):)? (?P<text>.+)"
-#: What Markdown, HTML or the runner's older commands (``##[``) would take for more than text.
-_MARKUP = r"[\\`*_\[\]<>|#&~]"
 
 
 def github(
@@ -72,14 +71,14 @@ def github_error(error: VllmPatchError, *, hint: Hint = as_it_is, about: str = "
 
 def markdown(report: Report, *, failed: bool, hint: Hint = as_it_is) -> Iterator[str]:
     """Yield a table of states, and what is wrong; a blank line ends each part."""
-    yield f"**{_plain(headline(report.install, report.version))}**"
+    yield f"**{in_markdown(headline(report.install, report.version))}**"
     yield ""
     if report.patches:
         yield "| patch | state | why |"
         yield "|---|---|---|"
         yield from (_row(outcome) for outcome in report.patches)
     else:
-        yield f"Nothing to do for vLLM {_plain(report.version or 'of unknown version')}."
+        yield f"Nothing to do for vLLM {in_markdown(report.version or 'of unknown version')}."
     yield ""
     if report.passed_over:
         yield f"Not needed for this version: {report.passed_over}."
@@ -168,19 +167,14 @@ def _row(outcome: Outcome) -> str:
     if outcome.probe is not None:
         why.append(f"probe: {outcome.probe.line}")
     state = f"**{outcome.state}**" if outcome.fails else outcome.state
-    return f"| {_plain(outcome.id)} | {state} | {_plain('; '.join(why))} |"
+    return f"| {in_markdown(outcome.id)} | {state} | {in_markdown('; '.join(why))} |"
 
 
 def _item(
     error: VllmPatchError, hint: Hint, *, facts: bool = True, about: str = ""
 ) -> Iterator[str]:
-    yield f"- error: {_plain(about + error.what)}"
-    yield from (f"    - {_plain(fact)}" for fact in (error.facts if facts else ()))
+    yield f"- error: {in_markdown(about + error.what)}"
+    yield from (f"    - {in_markdown(fact)}" for fact in (error.facts if facts else ()))
     if error.hint:
-        yield f"    - hint: {_plain(hint(error.hint))}"
+        yield f"    - hint: {in_markdown(hint(error.hint))}"
     yield ""
-
-
-def _plain(text: str) -> str:
-    """Make a text one line that Markdown shows as it is."""
-    return re.sub(_MARKUP, r"\\\g<0>", " ".join(text.split()))

@@ -130,11 +130,13 @@ def _prove(
             faults.append(f"{catalog_lock.path(folder)} is not what the released wheels say")
     if output.json:
         output.document(fitting.proof_document(proofs, faults))
+    elif call.options.markdown:
+        output.lines(fitting.proof_markdown(proofs, faults))
     else:
         output.lines(fitting.proof_text(proofs, style=output.style_for(sys.stdout)))
-        if faults:
-            error = InvalidCatalog("the catalog is not proven", facts=faults, hint=hint)
-            output.error(error, call.hint)
+    if faults and not output.json:
+        error = InvalidCatalog("the catalog is not proven", facts=faults, hint=hint)
+        output.error(error, call.hint)
     return EXIT_REFUSED if faults else EXIT_OK
 
 
