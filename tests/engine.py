@@ -194,6 +194,7 @@ class World:
             receipt=[patch for patch, _ in self.receipt],
             wanted={patch.id: wanted for patch, wanted in self.receipt},
             series=[patch.id for patch in everything],
+            of_catalog=[patch.id for patch in self.catalog],
             pristine=proof(self.released) if self.record else nothing_proven,
         )
 

@@ -554,6 +554,51 @@ def test_what_comes_with_others_counts_for_what_requires_it_or_conflicts(tmp_pat
         operations.apply(request(scene))
 
 
+def test_what_others_undo_is_not_said_to_be_in(scene: Scene) -> None:
+    """As a glob names them: what takes a line out comes before what puts it in."""
+    debug = changed(FILES["a.py"], a05="50").replace(b"a17", b"a = 0\na17")
+    fix = AdHoc(id="fix", text=diff("a.py", FILES["a.py"], debug))
+    second = AdHoc(id="fix-2", text=diff("a.py", debug, debug.replace(b"a = 0\n", b"")))
+    before = scene.everything()
+    with pytest.raises(Refused) as caught:
+        operations.apply(request(scene, second, fix))
+    what = "fix-2, now upstream, would be not-applied once the others are in"
+    assert refused(caught) == [("conflict", "", what)]
+    assert caught.value.hint == "name it after the others, or leave it out"
+    assert scene.everything() == before
+    operations.apply(request(scene, fix, second))
+    assert operations.verify(request(scene, second, fix)).ok
+    assert not operations.apply(request(scene, second, fix)).wrote
+
+
+def test_of_two_equal_ones_none_is_said_to_be_in_that_a_third_would_hide(scene: Scene) -> None:
+    base = changed(FILES["a.py"], a05="50")
+    one, two = (
+        AdHoc(id=name, text=diff("a.py", FILES["a.py"], base)) for name in ("one-1", "two-2")
+    )
+    three = AdHoc(id="three", text=diff("a.py", base, base.replace(b"a06", b"a = 0\na06")))
+    with pytest.raises(Refused, match="two-2, now not-applied, would be conflict once the others"):
+        operations.apply(request(scene, one, two, three))
+    operations.apply(request(scene, one, three))
+    assert operations.verify(request(scene, one, three)).ok
+
+
+@pytest.mark.parametrize("where", ["the release", "a changed file"])
+def test_what_is_there_anyhow_is_in_no_conflict(tmp_path: Path, where: str) -> None:
+    q, p = entry("q", patch(a05="50")), entry("p", patch(b05="50"), conflicts=["q"])
+    for order in ((p, q), (q, p)):
+        write_catalog(tmp_path / "catalog", *order)
+        scene = make_scene(tmp_path, files={"a.py": changed(FILES["a.py"], a05="50")})
+        if where == "a changed file":
+            (scene.package / "a.py").write_bytes(changed(FILES["a.py"], a05="50", a15="5"))
+        there = "upstream" if where == "the release" else "present"
+        for verb in (operations.apply, operations.verify, operations.apply):
+            report = verb(request(scene, "p", "q"))
+            assert states(report) == {"p": "applied", "q": there}
+            assert report.ok
+        shutil.rmtree(scene.site)
+
+
 def test_what_is_there_already_does_not_come_with_others(tmp_path: Path) -> None:
     a, old = entry("a", patch(a05="50")), entry("y", patch(a15="50"))
     folder = write_catalog(tmp_path / "catalog", a, old)

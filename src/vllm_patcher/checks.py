@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vllm_patcher.explain import describe, does_not_compile_any_more
-from vllm_patcher.identify import identify
 from vllm_patcher.judge import FOREIGN, contains
-from vllm_patcher.states import Reason
+from vllm_patcher.states import APPLIED, SATISFYING, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,10 +19,13 @@ if TYPE_CHECKING:
     from vllm_patcher.known import Known
     from vllm_patcher.situation import Situation
     from vllm_patcher.stack import Problem, Stack, Tree
+    from vllm_patcher.states import Finding
     from vllm_patcher.unit import Unit
 
 #: The kind of the reason against a result in which a patch could not be found again.
 NOT_TAKEN_APART = "not-taken-apart"
+#: The kind of the reason against a patch that others, to go in behind it, would take out again.
+NOT_LASTING = "not-lasting"
 
 
 def no_longer_fitting(
@@ -89,24 +91,19 @@ def not_compiling(here: Situation, target: Tree) -> Iterable[Reason]:
 
 
 def not_taken_apart(
-    here: Situation,
-    target: Tree,
-    *,
-    on: Mapping[str, Collection[Known]],
-    receipt: Sequence[Known],
+    here: Situation, after: Situation, *, on: Mapping[str, Collection[Known]]
 ) -> Iterable[Reason]:
     """Object to a target that the same code could not identify afterwards.
 
-    ``on`` gives for each path to look at the patches that are to be found there; ``receipt``
-    lists what the receipt will.
+    ``after`` is what the next run would find; ``on`` gives for each path to look at the patches
+    that are to be found there.
     """
-    if not here.keeps_receipt:
-        yield from _not_shown(here, target, on)
-        return
-    again = identify(target, here.known, receipt, here.pristine)
+    again = after.found
     for path, patches in on.items():
         lost = [patch for patch in patches if patch not in again.on(path)]
-        if again.base[path] != here.found.base[path] or set(again.on(path)).difference(patches):
+        if not here.keeps_receipt:
+            yield from _not_shown(again, path, lost)
+        elif again.base[path] != here.found.base[path] or set(again.on(path)).difference(patches):
             what = "the result could not be taken apart again"
             yield Reason(what=what, path=path, misfit=NOT_TAKEN_APART)
         elif lost:
@@ -114,13 +111,22 @@ def not_taken_apart(
             yield Reason(what=f"nothing in the result would show that {names} is in", path=path)
 
 
-def _not_shown(
-    here: Situation, target: Tree, on: Mapping[str, Collection[Known]]
-) -> Iterable[Reason]:
+def _not_shown(again: Found, path: str, lost: Iterable[Known]) -> Iterable[Reason]:
     """The same where no receipt can be kept: what can't be proven must show by its text."""
-    again = identify(target, here.known, [], here.pristine)
-    for path, patches in on.items():
-        for patch in patches:
-            if patch not in again.on(path) and not contains(again.base, patch, surely=True):
-                what = f"without a dist-info, nothing would show that {patch.id} is in"
-                yield Reason(what=what, path=path)
+    for patch in lost:
+        if not contains(again.base, patch, surely=True):
+            what = f"without a dist-info, nothing would show that {patch.id} is in"
+            yield Reason(what=what, path=path)
+
+
+def not_lasting(said: Iterable[Finding], again: Mapping[str, Finding]) -> Iterable[Reason]:
+    """Object to calling patches in that the next run, ``again``, would not find to be in.
+
+    One that is `upstream`, say, until others are in.
+    """
+    good = (finding for finding in said if finding.once_applied().state in SATISFYING)
+    for finding in good:
+        then = again[finding.id].state if finding.id in again else APPLIED
+        if then not in SATISFYING:
+            what = f"{finding.id}, now {finding.state}, would be {then} once the others are in"
+            yield Reason(what=what, misfit=NOT_LASTING)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vllm_patcher import checks
+from vllm_patcher.identify import identify
 from vllm_patcher.series import Series
 from vllm_patcher.states import PRESENT, UPSTREAM
 from vllm_patcher.values import Value
@@ -68,7 +69,17 @@ def plan_apply(here: Situation, asked: Sequence[Asked], *, exact: bool = False) 
     ``exact`` objects to hunks that moved, unless the file's digest is listed, and to files that
     RECORD does not prove.
     """
-    return _finish(here, _leaving_what_is_in(here, asked), exact=exact)
+    laid = _leaving_what_is_in(here, asked)
+    plan = _finish(here, laid, asked)
+    if not exact:
+        return plan
+    meant = [
+        finding.patch
+        for finding in plan.findings
+        if finding.patch is not None and (finding.patch in laid.goal or finding.state == PRESENT)
+    ]
+    objections = checks.not_exact(here.found, laid.stack, meant)
+    return plan.replaced(refusals=(*plan.refusals, *objections))
 
 
 def judge_apply(here: Situation, asked: Sequence[Asked]) -> dict[str, Finding]:
@@ -133,11 +144,14 @@ def plan_revert(here: Situation, ids: Collection[str] | None, *, with_dependents
             laid.drop(name, dependents=[who for who, on in dependents.items() if name in on])
         else:
             laid.keep(name)
-    return _finish(here, laid, exact=False)
+    return _finish(here, laid, ())
 
 
-def _finish(here: Situation, laid: Series, *, exact: bool) -> Plan:
-    """Make the plan of what was laid, with all that stands against it."""
+def _finish(here: Situation, laid: Series, asked: Sequence[Asked]) -> Plan:
+    """Make the plan of what was laid, with all that stands against it.
+
+    ``asked`` are the patches that are to be found afterwards as the plan says.
+    """
     changing = _changing(here, laid)
     target = dict(here.current)
     for unit in changing:
@@ -149,9 +163,6 @@ def _finish(here: Situation, laid: Series, *, exact: bool) -> Plan:
         for path in sorted(target, key=lambda path: (target[path] is None, path))
         if target[path] != here.current[path]
     )
-    refusals = [*_refusals(here, laid, changing, target)]
-    if exact:
-        refusals += checks.not_exact(here.found, laid.stack, laid.goal)
     return Plan(
         findings=tuple(laid.findings),
         found=here.found,
@@ -159,7 +170,7 @@ def _finish(here: Situation, laid: Series, *, exact: bool) -> Plan:
         edits=edits,
         goal=tuple(laid.goal),
         out=_one_of_each(patch for patch in laid.out if patch not in laid.goal),
-        refusals=tuple(refusals),
+        refusals=tuple(_refusals(here, laid, asked, changing, target)),
     )
 
 
@@ -192,7 +203,11 @@ def _changing(here: Situation, laid: Series) -> list[Unit]:
 
 
 def _refusals(
-    here: Situation, laid: Series, changing: Sequence[Unit], target: Tree
+    here: Situation,
+    laid: Series,
+    asked: Sequence[Asked],
+    changing: Sequence[Unit],
+    target: Tree,
 ) -> Iterable[Reason]:
     there = (*here.found.patches, *here.found.partial)
     first = [
@@ -206,9 +221,22 @@ def _refusals(
     ]
     yield from first
     if changing and not first:
+        after = _afterwards(here, laid, target)
         on = {path: laid.on(path) for unit in changing for path in unit}
-        receipt = _receipt_after(here, laid)
-        yield from checks.not_taken_apart(here, target, on=on, receipt=receipt)
+        lost = [*checks.not_taken_apart(here, after, on=on)]
+        yield from lost or checks.not_lasting(laid.findings, judge_apply(after, asked))
+
+
+def _afterwards(here: Situation, laid: Series, target: Tree) -> Situation:
+    """What the next run will find once the plan has been carried out."""
+    receipt = _receipt_after(here, laid) if here.keeps_receipt else []
+    return here.replaced(
+        current=target,
+        found=identify(target, here.known, receipt, here.pristine),
+        receipt=tuple(receipt),
+        wanted={patch.id: "in" for patch in receipt},
+        series=tuple(dict.fromkeys([*here.of_catalog, *(p.id for p in receipt), *here.series])),
+    )
 
 
 def _receipt_after(here: Situation, laid: Series) -> list[Known]:

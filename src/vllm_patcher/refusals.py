@@ -12,7 +12,7 @@ from vllm_patcher import versions
 from vllm_patcher.advice import IN_THE_WAY, MORE_CONTEXT, OTHER_HAND, advice
 from vllm_patcher.assess import counted, report_on
 from vllm_patcher.bytecode import Bytecode
-from vllm_patcher.checks import NOT_TAKEN_APART
+from vllm_patcher.checks import NOT_LASTING, NOT_TAKEN_APART
 from vllm_patcher.errors import (
     Conflict,
     NotInstalled,
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from vllm_patcher.plan import Plan
     from vllm_patcher.states import Finding, Reason
     from vllm_patcher.survey import Survey
+
+
+_HINTS = {
+    NOT_TAKEN_APART: MORE_CONTEXT,
+    NOT_LASTING: "name it after the others, or leave it out",
+    FOREIGN: OTHER_HAND,
+}
 
 
 def refuse_to_apply(here: Survey, plan: Plan) -> None:
@@ -112,8 +119,7 @@ def _error(kind: type[VllmPatchError], finding: Finding, hint: str) -> VllmPatch
 
 
 def _refusal(reason: Reason) -> VllmPatchError:
-    hints = {NOT_TAKEN_APART: MORE_CONTEXT, FOREIGN: OTHER_HAND}
-    hint = hints.get(reason.misfit)
+    hint = _HINTS.get(reason.misfit)
     if reason.beside:
         hint = pasted("vllm-patch", "revert", *reason.beside)
     return Conflict(reason.what, facts=[reason.where] if reason.path else [], hint=hint)

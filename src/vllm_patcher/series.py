@@ -140,7 +140,7 @@ class Series:
             self._put_back(there[0])
             return self._finding(asked, APPLIED, there[0])
         blocked = self._blocked(asked)
-        if blocked:
+        if blocked and not self._is_there_anyhow(patch, dependents):
             self.keep(asked.id)
             return self._finding(asked, BLOCKED, patch, blocked)
         others = [] if there else self._done_by_others(patch)
@@ -154,6 +154,11 @@ class Series:
             state, reasons = judge.stuck(self._here.current, patch, mixed)
             return self._finding(asked, state, patch, reasons)
         return self._lay(asked, patch, there, dependents)
+
+    def _is_there_anyhow(self, patch: Known, dependents: Sequence[Known]) -> bool:
+        """Say whether the files have what a patch does, whatever it requires or conflicts with."""
+        fits = judge.fits(self.stack.files, patch)
+        return not fits and judge.has(self._found.base, patch, dependents)
 
     def _lay(
         self, asked: Asked, patch: Known, there: Sequence[Known], dependents: Sequence[Known]

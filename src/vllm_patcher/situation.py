@@ -27,7 +27,8 @@ Compiler = Callable[[Sequence[bytes]], "list[SyntaxError | None]"]
 class Situation(Value):
     """All a plan is made from.
 
-    ``series`` gives the order of ids and holds every one. ``known`` holds every text, ``receipt``
+    ``series`` gives the order of ids and holds every one; ``of_catalog`` are those at its beginning
+    whose place no receipt decides. ``known`` holds every text, ``receipt``
     those the receipt lists; ``wanted`` gives their ``in`` or ``out``. ``objections`` asks the
     Python that the files are for why each of some sources does not compile. ``keeps_receipt`` is
     false if there is no place for one.
@@ -39,6 +40,7 @@ class Situation(Value):
     receipt: tuple[Known, ...]
     wanted: Mapping[str, str]
     series: tuple[str, ...]
+    of_catalog: tuple[str, ...]
     pristine: Pristine
     objections: Compiler
     keeps_receipt: bool
@@ -54,6 +56,7 @@ def situation(
     pristine: Pristine,
     objections: Compiler = objections,
     keeps_receipt: bool = True,
+    of_catalog: Sequence[str] = (),
 ) -> Situation:
     """Identify what is there and gather it with the rest a plan needs."""
     return Situation(
@@ -63,6 +66,7 @@ def situation(
         receipt=tuple(receipt),
         wanted=wanted,
         series=tuple(dict.fromkeys([*series, *(patch.id for patch in known)])),
+        of_catalog=tuple(of_catalog),
         pristine=pristine,
         objections=objections,
         keeps_receipt=keeps_receipt,

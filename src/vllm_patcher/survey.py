@@ -141,6 +141,7 @@ class _Reader:
             receipt=listed,
             wanted={entry.id: entry.wanted for entry in entries},
             series=series,
+            of_catalog=of_catalog,
             pristine=self._pristine,
             objections=self._objections,
             keeps_receipt=self.info is not None,
