@@ -227,9 +227,25 @@ class TestExitCodes:
         assert running.wait(timeout=60) == 0
         assert b"fix ............................ applied" in told
 
-    def test_an_empty_value_is_not_the_current_folder(self, scene: Scene) -> None:
-        for option in ("--catalog", "--python"):
-            assert scene.run("status", option, "").code == 2
+    @pytest.mark.parametrize("verb", ALL_VERBS)
+    def test_2_a_value_that_is_empty(self, verb: str) -> None:
+        """An unset variable in a script. The current folder, or all, would be taken for it."""
+        context = click.Context(command_of(verb))
+        for param in context.command.params:
+            if not getattr(param, "is_flag", False):
+                option = [param.opts[-1]] if isinstance(param, click.Option) else []
+                required = ["x"] if option and verb in {"show", "check", "merge-reports"} else []
+                ran = run(verb, *required, *option, "")
+                assert (ran.code, ran.out) == (2, "")
+                assert ran.err.startswith(f"Usage: vllm-patch {verb} ")
+                assert f"\nError: Invalid value for {param.get_error_hint(context)}: " in ran.err
+
+    def test_2_a_value_that_is_empty_among_others(self, scene: Scene) -> None:
+        ran = scene.run("verify", IDS[0], "")
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.endswith("Error: Invalid value for '[PATCH]...': it is empty\n")
+        ran = scene.run("status", "--catalog", "a", "--catalog", "")
+        assert ran.err.endswith("Error: Invalid value for '--catalog': it is empty\n")
 
 
 class TestStreams:

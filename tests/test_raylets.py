@@ -385,7 +385,7 @@ def test_the_address_that_ray_is_told_is_tried_too(monkeypatch: pytest.MonkeyPat
     ("arguments", "said"),
     [
         ("verify --ray lora-finish-request", "put patches first"),
-        ("verify --ray=", "put patches first"),
+        ("verify --ray=", "'--ray': it is empty"),
         ("apply --keep-going", "--keep-going goes with --ray"),
         ("revert --skip-without-vllm", "--skip-without-vllm goes with --ray"),
         ("verify --ray-timeout 5", "--ray-timeout goes with --ray"),

@@ -1,6 +1,7 @@
 """The options that verbs have in common, and the request they make.
 
-Always true here: an option is declared once; what it means is decided in the library.
+Always true here: an option is declared once; what it means is decided in the library. A value that
+is empty is refused, whichever it is.
 """
 
 from __future__ import annotations
@@ -26,6 +27,19 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 RAY_SECONDS = 120.0
 
 KINDS = ("crash", "leak", "security", "compat", "wrong-result")
+
+
+class Verb(click.Command):
+    """A verb. None of its values may be empty, as an unset variable of a script would make them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments. Raises BadParameter for a value that is empty."""
+        rest = super().parse_args(ctx, args)
+        for param in [] if ctx.resilient_parsing else self.params:
+            value = ctx.params.get(param.name or "")
+            if value == "" or (isinstance(value, tuple) and "" in value):
+                raise click.BadParameter("it is empty", ctx=ctx, param=param)
+        return rest
 
 
 def options(*groups: Iterable[Callable[[Any], Any]]) -> Callable[[_F], _F]:
@@ -209,9 +223,6 @@ class Common(Value):
             raise click.UsageError("--site-packages goes with one --python at most")
         if patches and (self.kinds or self.cves):
             raise click.UsageError("--kind and --cve choose patches; name none besides")
-        if "" in (*patches, *self.catalogs, *self.pythons, self.site_packages):
-            # An unset variable in a script; the current folder would be taken for it.
-            raise click.UsageError("a value is empty")
         self._check_ray()
         config = self._config(patches)
         items = _items(patches or config.patches, self.name)

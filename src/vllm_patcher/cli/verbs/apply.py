@@ -16,12 +16,13 @@ from vllm_patcher.cli.options import (
     RAY_WRITES,
     SHOW_CI,
     Common,
+    Verb,
     options,
 )
 from vllm_patcher.cli.running import PATCHES, each, given
 
 
-@click.command("apply")
+@click.command("apply", cls=Verb)
 @PATCHES
 @click.option("--dry-run", is_flag=True, help="Show the diff it would make; write nothing.")
 @click.option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, Common, options, show
+from vllm_patcher.cli.options import CATALOG, Common, Verb, options, show
 from vllm_patcher.cli.running import guarded
 from vllm_patcher.cli.shell import EXIT_OK
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vllm_patcher.request import Request
 
 
-@click.command("check")
+@click.command("check", cls=Verb)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @options(CATALOG, show("text", "json", "github"))
 def command(files: tuple[str, ...], **common: Any) -> int:
@@ -31,8 +31,6 @@ def command(files: tuple[str, ...], **common: Any) -> int:
         from vllm_patcher import inspection
         from vllm_patcher.schema import SCHEMA
 
-        if "" in files:
-            raise click.UsageError("a value is empty")
         count = inspection.check(files, catalogs=request.catalogs, builtin=request.builtin)
         if output.json:
             output.document({"schema": SCHEMA, "verb": "check", "ok": True, "errors": []})

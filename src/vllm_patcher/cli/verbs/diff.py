@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, Verb, options
 from vllm_patcher.cli.running import PATCHES, each
 
 
-@click.command("diff")
+@click.command("diff", cls=Verb)
 @PATCHES
 @options(INSTALL, CATALOG, SHOW)
 def command(patches: tuple[str, ...], **common: Any) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, DIFFS, Common, options, show
+from vllm_patcher.cli.options import CATALOG, DIFFS, Common, Verb, options, show
 from vllm_patcher.cli.running import PATCHES, given, guarded
 from vllm_patcher.cli.shell import EXIT_OK, EXIT_REFUSED
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from vllm_patcher.request import Request
 
 
-@click.command("fit")
+@click.command("fit", cls=Verb)
 @PATCHES
-@click.option("--releases", "among", default="", metavar="SPEC", help="Only these, as '>=0.9'.")
+@click.option("--releases", "among", metavar="SPEC", help="Only these, as '>=0.9'.")
 @click.option("--index-url", metavar="URL", help="Index to ask.  [PIP_INDEX_URL, UV_DEFAULT_INDEX]")
 @click.option("--check", is_flag=True, help="Prove a whole catalog: ranges, probes and lock.")
 @click.option("--lock", is_flag=True, help="Prove it, and write its lock.json.")
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def command(
     patches: tuple[str, ...],
     *,
-    among: str,
+    among: str | None,
     index_url: str | None,
     check: bool,
     lock: bool,
@@ -62,7 +62,7 @@ def command(
         index = Index(Cache.of_user(), url=index_url)
         if check or lock:
             return _prove(call, loaded, request, index, write=lock, index_url=index_url)
-        return _fit(output, loaded, request, index, among, markdown=call.options.markdown)
+        return _fit(output, loaded, request, index, among or "", markdown=call.options.markdown)
 
     return output.ending(guarded(call, output, one))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, Verb, options
 from vllm_patcher.cli.running import guarded
 from vllm_patcher.cli.shell import EXIT_OK
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vllm_patcher.request import Request
 
 
-@click.command("list")
+@click.command("list", cls=Verb)
 @click.option("--for", "release", metavar="VERSION", help="Say which of them VERSION needs.")
 @options(INSTALL, CATALOG, SHOW)
 def command(release: str | None, **common: Any) -> int:

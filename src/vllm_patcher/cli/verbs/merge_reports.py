@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import SHOW, Common, options
+from vllm_patcher.cli.options import SHOW, Common, Verb, options
 from vllm_patcher.cli.running import guarded
 
 
-@click.command("merge-reports")
+@click.command("merge-reports", cls=Verb)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "--nodes",

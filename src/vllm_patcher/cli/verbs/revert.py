@@ -7,11 +7,20 @@ from typing import Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, DIFFS, INSTALL, RAY_WRITES, SHOW, Common, options
+from vllm_patcher.cli.options import (
+    CATALOG,
+    DIFFS,
+    INSTALL,
+    RAY_WRITES,
+    SHOW,
+    Common,
+    Verb,
+    options,
+)
 from vllm_patcher.cli.running import PATCHES, each, given
 
 
-@click.command("revert")
+@click.command("revert", cls=Verb)
 @PATCHES
 @click.option("--with-dependents", is_flag=True, help="Take out what requires them, too.")
 @options(DIFFS, INSTALL, CATALOG, RAY_WRITES, SHOW)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, options
+from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, Verb, options
 from vllm_patcher.cli.running import complete, given, guarded
 from vllm_patcher.cli.shell import EXIT_OK
 from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vllm_patcher.request import Request
 
 
-@click.command("show")
+@click.command("show", cls=Verb)
 @click.argument("name", metavar="ID", shell_complete=complete)
 @click.option("--diff", "only_diff", is_flag=True, help="Print only the diff.")
 @click.option("--for", "release", metavar="VERSION", help="Only the diff for VERSION.")

@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, INSTALL, Common, options, show
+from vllm_patcher.cli.options import CATALOG, INSTALL, Common, Verb, options, show
 from vllm_patcher.cli.running import each
 
 
-@click.command("status")
+@click.command("status", cls=Verb)
 @options(INSTALL, CATALOG, show("text", "json", "markdown"))
 def command(**common: Any) -> int:
     """Tell the state of every patch on this install."""

@@ -16,12 +16,13 @@ from vllm_patcher.cli.options import (
     RAY,
     SHOW_CI,
     Common,
+    Verb,
     options,
 )
 from vllm_patcher.cli.running import PATCHES, each, given
 
 
-@click.command("verify")
+@click.command("verify", cls=Verb)
 @PATCHES
 @click.option("--strict", is_flag=True, help="A modified file or an unsupported patch fails too.")
 @click.option("--probe", is_flag=True, help="Also run the probes: is the fault really gone?")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import INSTALL, SHOW, Common, options
+from vllm_patcher.cli.options import INSTALL, SHOW, Common, Verb, options
 from vllm_patcher.cli.running import guarded
 from vllm_patcher.cli.shell import EXIT_OK
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vllm_patcher.request import Request
 
 
-@click.command("where")
+@click.command("where", cls=Verb)
 @options(INSTALL, SHOW)
 def command(**common: Any) -> int:
     """Tell which vLLM is meant, which version it is, and how it was found."""
