@@ -838,8 +838,18 @@ class TestChoosing:
         assert "--assume-version" in ran.err.splitlines()[-1]
         assert scene.run("apply", *names, "--assume-version", "0.11.0").code == 0
         assert scene.run("verify", IDS[0]).code == 0
-        ran = scene.run("apply", "--assume-version", "nonsense")
-        assert ran.code == 3
+
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_a_version_to_assume_must_say_something(self, scene: Scene, verb: str) -> None:
+        ran = scene.run(verb, *([IDS[0]] if verb == "show" else []), "--assume-version", "abc")
+        assert (ran.code, ran.out) == (3, "")
+        assert ran.err.startswith("error: --assume-version 'abc' is not the version of a release\n")
+
+    @pytest.mark.parametrize("verb", ["list", "show"])
+    def test_so_must_one_that_is_asked_about(self, scene: Scene, verb: str) -> None:
+        ran = scene.run(verb, *([IDS[0]] if verb == "show" else []), "--for", "abc")
+        assert (ran.code, ran.out) == (3, "")
+        assert ran.err.startswith("error: the version 'abc' says nothing about the code\n")
 
     def test_kinds_and_cves(self, scene: Scene) -> None:
         catalog = scene.catalog(

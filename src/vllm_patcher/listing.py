@@ -56,11 +56,8 @@ def rows(patches: Iterable[Patch], release: str | None) -> list[Row]:
 
     Raises UnsupportedVersion if the release says nothing about its code.
     """
-    if release is not None and versions.parse(release) is None:
-        raise UnsupportedVersion(
-            f"the version {release!r} says nothing about the code",
-            hint="name a release, such as 0.11.0, or run vllm-patch status where that vLLM is",
-        )
+    if release is not None:
+        versions.check_asked(release)
     return [
         Row(patch=patch, answer="" if release is None else _answer(patch, release))
         for patch in patches

@@ -20,7 +20,6 @@ from vllm_patcher.errors import (
     InvalidPatch,
     UnknownPatch,
     UnsafePath,
-    UnsupportedVersion,
     VllmPatchError,
     pasted,
 )
@@ -118,11 +117,8 @@ class _Reader:
     def read(self) -> Survey:
         if isinstance(self.request.patches, str):
             raise TypeError("patches are a tuple of names, and this is one text")
-        if self.request.assume_version is not None and versions.parse(self.version) is None:
-            raise UnsupportedVersion(
-                f"--assume-version {self.version!r} is not the version of a release",
-                hint="--assume-version 0.11.0",
-            )
+        if self.request.assume_version is not None:
+            versions.check_assumed(self.version)
         entries = self._entries()
         # First, since a receipt knows which paths its diffs were taken for.
         listed = [self.texts.of_entry(entry) for entry in entries]

@@ -15,7 +15,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from vllm_patcher.errors import InvalidCatalog
+from vllm_patcher.errors import InvalidCatalog, UnsupportedVersion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -51,6 +51,24 @@ def parse(raw: str) -> Version | None:
     if version.is_devrelease and _trimmed(version.release) == (0, 1):
         return None
     return version
+
+
+def check_assumed(raw: str) -> None:
+    """Raise UnsupportedVersion if RAW, to be assumed, says nothing (see :func:`parse`)."""
+    if parse(raw) is None:
+        raise UnsupportedVersion(
+            f"--assume-version {raw!r} is not the version of a release",
+            hint="--assume-version 0.11.0",
+        )
+
+
+def check_asked(raw: str) -> None:
+    """Raise UnsupportedVersion if RAW, asked about, says nothing (see :func:`parse`)."""
+    if parse(raw) is None:
+        raise UnsupportedVersion(
+            f"the version {raw!r} says nothing about the code",
+            hint="name a release, such as 0.11.0, or run vllm-patch status where that vLLM is",
+        )
 
 
 def specifier(text: str) -> SpecifierSet:

@@ -224,6 +224,10 @@ class Common(Value):
         if patches and (self.kinds or self.cves):
             raise click.UsageError("--kind and --cve choose patches; name none besides")
         self._check_ray()
+        if self.assume_version is not None:
+            from vllm_patcher import versions
+
+            versions.check_assumed(self.assume_version)
         config = self._config(patches)
         items = _items(patches or config.patches, self.name)
         return [

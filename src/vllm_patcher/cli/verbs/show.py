@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @options(INSTALL, CATALOG, SHOW)
 def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -> int:
     """Show one patch whole, with its diff: of the catalog, or as it was applied."""
-    from vllm_patcher import catalog, listing
+    from vllm_patcher import catalog, listing, versions
 
     call = Call(
         verb="show",
@@ -34,6 +34,8 @@ def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -
     output = call.options.output()
 
     def one(request: Request) -> int:
+        if release is not None:
+            versions.check_asked(release)
         patches = catalog.load_all(request.catalogs, builtin=request.builtin, locked=False).patches
         found = next((patch for patch in patches if patch.id == name), None)
         if found is not None:
