@@ -812,6 +812,25 @@ class TestDiffs:
     def test_nothing_is_in(self, scene: Scene) -> None:
         assert scene.run("diff") == scenes.Ran(code=0, out="", err="")
 
+    def test_nothing_is_in_of_one_that_is_named(self, scene: Scene) -> None:
+        catalog = scene.catalog(ONE, TWO)
+        scene.run("apply", "two", *catalog)
+        note = "one is not-applied: nothing of it is in"
+        assert scene.run("diff", "one", *catalog) == scenes.Ran(
+            code=0, out="", err=f"note: {note}\n"
+        )
+        assert scene.run("diff", "one", "-q", *catalog).err == ""
+        assert checked(scene.run("diff", "one", "--json", *catalog))["notes"] == [note]
+        assert scene.run("diff", "two", *catalog).err == ""
+
+    def test_it_is_there_from_another_hand(self, scene: Scene) -> None:
+        catalog = scene.catalog(ONE)
+        (scene.package / "a.py").write_bytes(changed(FILES["a.py"], a05="50", a15="1"))
+        ran = scene.run("diff", "one", *catalog)
+        assert (ran.code, ran.out) == (0, "")
+        why = "nothing proves that it was put in by vllm-patch; it stays"
+        assert ran.err == f"note: one is present: {why}\n"
+
 
 class TestChoosing:
     def test_what_was_asked_for_in_words(self, tmp_path: Path) -> None:
