@@ -89,5 +89,26 @@ def test_the_command(tmp_path: Path, folder: Path) -> None:
     found = scene.run("list", *options, "--json").json
     assert found["installed"] == "0.11.0"
     assert found["releases"]["0.10.0"] == ["one", "two"]
+
+
+def test_an_option_that_leads_to_no_vllm_is_said(tmp_path: Path, folder: Path) -> None:
+    options = ("--no-builtin", "--catalog", folder)
     none = scenes.run("list", *options, "--site-packages", tmp_path)
     assert (none.code, "installed" in none.out) == (0, False)
+    why = f"{tmp_path} holds no vllm"
+    assert none.err == f"warning: there is no vllm in {tmp_path}; {why}\n"
+    nope = tmp_path / "nope"
+    warning = f"warning: {nope} is no Python interpreter; {nope}: no file that can be run\n"
+    ran = scenes.run("list", *options, "--python", nope, "--json")
+    assert (ran.code, ran.json["installed"], ran.err) == (0, None, warning)
+    ran = scenes.run("show", "two", "--diff", *options, "--python", nope)
+    assert (ran.code, ran.err.startswith(warning)) == (3, True)
+
+
+def test_nothing_is_said_where_no_option_leads_to_a_vllm(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "nope"))
+    monkeypatch.setenv("PATH", "")
+    ran = scenes.run("list", "--no-builtin", "--catalog", folder)
+    assert (ran.code, ran.err) == (0, "")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from vllm_patcher.cli.hints import Call
     from vllm_patcher.cli.options import Common
+    from vllm_patcher.install import Install
     from vllm_patcher.request import Request
     from vllm_patcher.results import Report
 
@@ -65,6 +66,21 @@ def _titles(options: Common, *, only_those_in: bool) -> dict[str, str]:
 
 
 PATCHES = click.argument("patches", nargs=-1, metavar="[PATCH]...", shell_complete=complete)
+
+
+def located(output: Output, request: Request) -> Install | None:
+    """Find the vLLM that is meant, for a verb that can do without; None if there is none.
+
+    That an option leads to none is said.
+    """
+    from vllm_patcher import operations
+
+    try:
+        return operations.locate(request)
+    except VllmPatchError as error:
+        if request.python is not None or request.site_packages is not None:
+            output.warning("; ".join([error.what, *error.facts]))
+        return None
 
 
 def given(*flags: tuple[str, bool]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import click
 
 from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, Verb, options
-from vllm_patcher.cli.running import guarded
+from vllm_patcher.cli.running import guarded, located
 from vllm_patcher.cli.shell import EXIT_OK
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ def command(release: str | None, **common: Any) -> int:
 
     The release that is installed is marked, if one is found.
     """
-    from vllm_patcher import catalog, chart, listing, operations
-    from vllm_patcher.errors import InvalidCatalog, VllmPatchError
+    from vllm_patcher import catalog, chart, listing
+    from vllm_patcher.errors import InvalidCatalog
 
     call = Call(verb="list", options=Common(**common))
     output = call.options.output()
@@ -37,10 +37,8 @@ def command(release: str | None, **common: Any) -> int:
             loaded = catalog.load_all(request.catalogs, builtin=request.builtin, locked=False)
         rows = listing.rows(loaded.patches, release)
         bands = chart.bands(loaded.patches, loaded.lock)
-        try:
-            installed = operations.locate(request).version
-        except VllmPatchError:
-            installed = None
+        install = located(output, request)
+        installed = install.version if install is not None else None
         if output.json:
             output.document(listing.document(rows, release, bands, installed))
         else:

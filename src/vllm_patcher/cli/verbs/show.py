@@ -8,11 +8,12 @@ import click
 
 from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, Verb, options
-from vllm_patcher.cli.running import complete, given, guarded
+from vllm_patcher.cli.running import complete, given, guarded, located
 from vllm_patcher.cli.shell import EXIT_OK
-from vllm_patcher.errors import NotInstalled, UnknownPatch, VllmPatchError
+from vllm_patcher.errors import NotInstalled, UnknownPatch
 
 if TYPE_CHECKING:
+    from vllm_patcher.cli.shell import Output
     from vllm_patcher.request import Request
 
 
@@ -41,7 +42,7 @@ def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -
         if found is not None:
             version = release
             if only_diff and release is None and len(found.variants) > 1:
-                version = _version(request)
+                version = _version(output, request)
                 if version is not None and not catalog.candidates(found, version):
                     version = None
                 if version is not None:
@@ -63,14 +64,12 @@ def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -
     return output.ending(guarded(call, output, one))
 
 
-def _version(request: Request) -> str | None:
+def _version(output: Output, request: Request) -> str | None:
     """The version of the vLLM that is meant; None if there is none, or it says none."""
-    from vllm_patcher import operations
-
-    try:
-        return request.assume_version or operations.locate(request).version or None
-    except VllmPatchError:
-        return None
+    if request.assume_version is not None:
+        return request.assume_version
+    install = located(output, request)
+    return (install.version or None) if install is not None else None
 
 
 def _applied_text(request: Request, name: str) -> bytes:
