@@ -78,6 +78,23 @@ def test_the_row_of_what_is_installed(
         assert marked[1] == f"* {installed} is installed"
 
 
+@pytest.mark.parametrize(
+    ("columns", "heads"), [(80, ["vLLM 1 2"]), (19, ["vLLM 1 2"]), (18, ["vLLM 1", "vLLM 2"])]
+)
+def test_a_narrow_terminal_gets_it_in_parts(
+    loaded: Catalog, columns: int, heads: list[str]
+) -> None:
+    bands = chart.bands(loaded.patches, loaded.lock)
+    lines = list(chart.text(bands, "0.9.1", columns=columns))
+    assert [" ".join(line.split()) for line in lines if "vLLM" in line] == heads
+    here = [line for line in lines if line.startswith("* 0.9.0 - 0.9.1 ")]
+    assert [line.split()[4:] for line in here] == (
+        [["x", "-"]] if len(heads) == 1 else [["x"], ["-"]]
+    )
+    assert max(map(len, here)) <= columns
+    assert (chart.LEGEND in lines) is (columns == 80)
+
+
 def test_without_a_lock_there_is_no_chart() -> None:
     assert list(chart.text([], "0.11.0")) == []
 

@@ -41,6 +41,7 @@ SCREENS = {
     "unsupported-80": (80, f"vllm-patch verify old --assume-version dev {_MINE}"),
     "builtin-narrow": (44, "vllm-patch status --site-packages site"),
     "list-80": (80, "vllm-patch list --site-packages site"),
+    "list-50": (50, "vllm-patch list --site-packages site"),
 }
 
 

@@ -22,9 +22,14 @@ OPT_IN = "o"
 LACKS = "-"
 NOT_AFFECTED = "."
 
-LEGEND = (
-    f"{GETS} gets it   {OPT_IN} only if named   "
-    f"{LACKS} affected, no diff   {NOT_AFFECTED} not affected"
+_GAP = "   "
+LEGEND = _GAP.join(
+    [
+        f"{GETS} gets it",
+        f"{OPT_IN} only if named",
+        f"{LACKS} affected, no diff",
+        f"{NOT_AFFECTED} not affected",
+    ]
 )
 
 _HERE = "*"
@@ -63,23 +68,33 @@ def mark(patch: Patch, release: str) -> str:
     return LACKS if versions.judge(release, patch.affects) == "in" else NOT_AFFECTED
 
 
-def text(found: Iterable[Band], installed: str | None) -> Iterator[str]:
-    """Yield the chart, the numbers of the patches downwards, and mark the band of ``installed``."""
+def text(found: Iterable[Band], installed: str | None, *, columns: int = 10**6) -> Iterator[str]:
+    """Yield the chart, the numbers of the patches downwards, and mark the band of ``installed``.
+
+    Where the terminal has fewer ``columns`` than it needs, it comes in parts, some patches each.
+    """
     shown = list(found)
     if not shown:
         return
-    width = max(len(band.name) for band in shown)
-    numbers = [str(number) for number in range(1, len(shown[0].marks) + 1)]
+    meant = versions.names_of(installed or "")
+    names = [f"{' ' if meant.isdisjoint(band.releases) else _HERE} {band.name}" for band in shown]
+    width = max(map(len, names))
+    room = max((columns - width) // 2, 1)
+    for first in range(0, len(shown[0].marks), room):
+        if first:
+            yield ""
+        yield from _part(shown, names, width, range(first, len(shown[0].marks))[:room])
+    yield from [LEGEND] if len(LEGEND) <= columns else LEGEND.split(_GAP)
+    if any(name[0] == _HERE for name in names):
+        yield f"{_HERE} {installed} is installed"
+
+
+def _part(bands: Iterable[Band], names: Iterable[str], width: int, of: range) -> Iterator[str]:
+    """Yield what the chart has of some patches."""
+    numbers = [str(place + 1) for place in of]
     digits = len(numbers[-1])
     for place in range(digits):
-        name = "vLLM" if place == digits - 1 else ""
-        yield f"  {name:<{width}} {' '.join(one.rjust(digits)[place] for one in numbers)}".rstrip()
-    meant = versions.names_of(installed or "")
-    is_shown = False
-    for band in shown:
-        here = not meant.isdisjoint(band.releases)
-        is_shown = is_shown or here
-        yield f"{_HERE if here else ' '} {band.name:<{width}} {' '.join(band.marks)}"
-    yield LEGEND
-    if is_shown:
-        yield f"{_HERE} {installed} is installed"
+        name = "  vLLM" if place == digits - 1 else ""
+        yield f"{name:<{width}} {' '.join(one.rjust(digits)[place] for one in numbers)}".rstrip()
+    for band, name in zip(bands, names, strict=True):
+        yield f"{name:<{width}} {' '.join(band.marks[place] for place in of)}"

@@ -44,7 +44,7 @@ def command(release: str | None, **common: Any) -> int:
         else:
             output.lines(listing.text(rows, release, columns=output.columns()))
             if release is None and bands:
-                output.lines(["", *chart.text(bands, installed)])
+                output.lines(["", *chart.text(bands, installed, columns=output.columns())])
         return EXIT_OK
 
     return output.ending(guarded(call, output, one))
