@@ -589,6 +589,14 @@ class TestHelp:
         out = run("-h").out
         assert tuple(re.findall(r"^  ([a-z][a-z-]*) {2,}\S", out, re.MULTILINE)) == ALL_VERBS
 
+    def test_a_terminal_of_80_columns_has_the_whole_of_each(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        lines = run("-h").out.partition("Commands:\n")[2].splitlines()
+        assert [line for line in lines if not re.search(r"[^.]\.$", line)] == []
+        assert len(lines) == len(ALL_VERBS)
+
     def test_the_version(self) -> None:
         assert process("--version").out == f"vllm-patch {__version__}\n"
 

@@ -37,7 +37,7 @@ from vllm_patcher.cli.running import PATCHES, each, given
 )
 @options(DIFFS, CHOICE, POLICY, INSTALL, CATALOG, RAY_WRITES, SHOW_CI)
 def command(patches: tuple[str, ...], *, dry_run: bool, exact: bool, **common: Any) -> int:
-    """Bring patches in: all default ones of the catalog, or those named.
+    """Bring patches in: all default ones, or those named.
 
     PATCH is an id of the catalog, a .patch or .diff file, or - for standard input (with --id).
     All of them go in or none does.

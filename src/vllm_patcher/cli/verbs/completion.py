@@ -10,7 +10,7 @@ from vllm_patcher.cli.shell import COMPLETE, EXIT_OK, Output
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> int:
-    """Print what makes a shell complete verbs, options and ids of patches.
+    """Print what makes a shell complete verbs, ids and files.
 
     \b
     bash:  eval "$(vllm-patch completion bash)"   in ~/.bashrc

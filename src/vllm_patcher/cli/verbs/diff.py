@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @PATCHES
 @options(INSTALL, CATALOG, SHOW)
 def command(patches: tuple[str, ...], **common: Any) -> int:
-    """Print what the applied patches changed, as one unified diff.
+    """Print what applied patches changed, as one unified diff.
 
     PATCH is an id; without any, the diff is of all that are in.
     """

@@ -25,10 +25,10 @@ from vllm_patcher.cli.running import guarded
 def command(
     files: tuple[str, ...], *, nodes: int | None, skip_without_vllm: bool, **common: Any
 ) -> int:
-    """Fold what `--json` printed on many hosts into one answer, as --ray gives it.
+    """Fold what `--json` printed on many hosts into one answer.
 
-    FILE holds a report a line; - is standard input. Exit code 0 means that all hosts are as asked
-    and have the same files.
+    It is the answer that --ray gives. FILE holds a report a line; - is standard input. Exit code 0
+    means that all hosts are as asked and have the same files.
 
     \b
     srun --output=%N.json vllm-patch verify --json

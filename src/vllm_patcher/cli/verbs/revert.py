@@ -25,7 +25,7 @@ from vllm_patcher.cli.running import PATCHES, each, given
 @click.option("--with-dependents", is_flag=True, help="Take out what requires them, too.")
 @options(DIFFS, INSTALL, CATALOG, RAY_WRITES, SHOW)
 def command(patches: tuple[str, ...], *, with_dependents: bool, **common: Any) -> int:
-    """Take patches out again: all that are proven to be in, or those named.
+    """Take patches out: all proven to be in, or those named.
 
     What cannot be proven to have been put in stays.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--for", "release", metavar="VERSION", help="Only the diff for VERSION.")
 @options(INSTALL, CATALOG, SHOW)
 def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -> int:
-    """Show one patch whole, with its diff: of the catalog, or as it was applied."""
+    """Show one patch whole, with its diff. It is of the catalog, or as it was applied."""
     from vllm_patcher import catalog, listing, versions
 
     call = Call(

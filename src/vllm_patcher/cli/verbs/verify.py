@@ -28,9 +28,9 @@ from vllm_patcher.cli.running import PATCHES, each, given
 @click.option("--probe", is_flag=True, help="Also run the probes: is the fault really gone?")
 @options(DIFFS, CHOICE, POLICY, INSTALL, CATALOG, RAY, SHOW_CI)
 def command(patches: tuple[str, ...], *, strict: bool, probe: bool, **common: Any) -> int:
-    """Prove that patches are in: the default ones or those named, and all applied before.
+    """Prove that patches are in; exit code 0 means yes, 1 no.
 
-    Exit code 0 means yes, 1 no. Writes nothing.
+    Those are the default ones or those named, and all applied before. Writes nothing.
 
     \b
     vllm-patch verify

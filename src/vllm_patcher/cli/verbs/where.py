@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 @click.command("where", cls=Verb)
 @options(INSTALL, SHOW)
 def command(**common: Any) -> int:
-    """Tell which vLLM is meant, which version it is, and how it was found."""
+    """Tell which vLLM is meant, and how it was found.
+
+    Its version is told too, and which other copies there are.
+    """
     from vllm_patcher import document, operations, report
 
     call = Call(verb="where", options=Common(**common))
