@@ -742,6 +742,16 @@ class TestAdHoc:
             f"error: {scene.root}/nope.patch can't be read: No such file or directory\n",
         )
 
+    def test_an_id_gets_no_other(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        ran = scene.run("apply", "--id", "x", IDS[0])
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.endswith(f"Error: --id is for a diff file; {IDS[0]} is an id of a catalog\n")
+        assert scene.run("verify", "--id", "x", "one", *scene.catalog(ONE)).code == 2
+        # A file is meant, whatever it is called.
+        scene.diff_file(IDS[0], patch(a05="50"))
+        monkeypatch.chdir(scene.root)
+        assert word(scene.run("apply", "--id", "x", IDS[0]), "x") == "applied"
+
     @pytest.mark.parametrize("name", ["fix.patch", "lora-finish-request.patch"])
     def test_a_known_id_with_another_text(self, scene: Scene, name: str) -> None:
         scene.run("apply", scene.diff_file("fix.patch", patch(a05="50")))

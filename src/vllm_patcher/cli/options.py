@@ -229,12 +229,14 @@ class Common(Value):
 
             versions.check_assumed(self.assume_version)
         config = self._config(patches)
-        items = _items(patches or config.patches, self.name)
+        catalogs = self.catalog_folders() or config.catalogs
+        builtin = config.builtin and not self.no_builtin
+        items = _items(patches or config.patches, self.name, catalogs, builtin=builtin)
         return [
             Request(
                 patches=items,
-                catalogs=self.catalog_folders() or config.catalogs,
-                builtin=config.builtin and not self.no_builtin,
+                catalogs=catalogs,
+                builtin=builtin,
                 kinds=self.kinds,
                 cves=tuple(cve.upper() for cve in self.cves),
                 python=python,
@@ -288,7 +290,9 @@ class Common(Value):
         return config.read(folder, environ)
 
 
-def _items(patches: tuple[str, ...], name: str | None) -> tuple[str | AdHoc, ...]:
+def _items(
+    patches: tuple[str, ...], name: str | None, catalogs: tuple[str, ...], *, builtin: bool
+) -> tuple[str | AdHoc, ...]:
     """PATCH arguments as the library takes them; standard input is read here."""
     if name is None and "-" not in patches:
         return patches
@@ -302,4 +306,10 @@ def _items(patches: tuple[str, ...], name: str | None) -> tuple[str | AdHoc, ...
         if sys.stdin is None:
             raise click.UsageError("standard input is closed")
         return (AdHoc(id=name, text=sys.stdin.buffer.read(), where="standard input"),)
+    if not os.path.lexists(patches[0]):
+        from vllm_patcher import catalog
+
+        loaded = catalog.load_all(catalogs, builtin=builtin, locked=False)
+        if patches[0] in {patch.id for patch in loaded.patches}:
+            raise click.UsageError(f"--id is for a diff file; {patches[0]} is an id of a catalog")
     return (AdHoc(id=name, text=read_diff(patches[0]), where=patches[0]),)
