@@ -709,6 +709,13 @@ class TestShow:
         assert ran.code == 2
         assert "there is no vllm in" in ran.err
 
+    def test_what_may_be_meant_by_an_unknown_id(self, scene: Scene, tmp_path: Path) -> None:
+        scene.run("apply", scene.diff_file("my-fix.patch", patch(a05="50")))
+        assert f"\n  did you mean {IDS[0]}?\n" in scene.run("show", f"{IDS[0]}s").err
+        assert "\n  did you mean my-fix?\n" in scene.run("show", "my-fixe").err
+        ran = run("show", f"{IDS[0]}s", "--site-packages", tmp_path / "nothing")
+        assert f"\n  did you mean {IDS[0]}?\n" in ran.err
+
 
 class TestAdHoc:
     def test_by_file_then_by_stem_from_the_receipt_alone(self, scene: Scene) -> None:

@@ -10,9 +10,11 @@ from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, Verb, options
 from vllm_patcher.cli.running import complete, given, guarded, located
 from vllm_patcher.cli.shell import EXIT_OK
-from vllm_patcher.errors import NotInstalled, UnknownPatch
+from vllm_patcher.errors import NotInstalled, UnknownPatch, like
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from vllm_patcher.cli.shell import Output
     from vllm_patcher.request import Request
 
@@ -49,7 +51,8 @@ def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -
                     output.note(f"the diff for vLLM {version}")
             entry = listing.entry(found, version)
         else:
-            entry = listing.Entry(patch=None, diffs=(("", _applied_text(request, name)),))
+            ids = [patch.id for patch in patches]
+            entry = listing.Entry(patch=None, diffs=(("", _applied_text(request, name, ids)),))
         if output.json:
             output.document(listing.entry_document(name, entry))
         elif only_diff:
@@ -72,8 +75,8 @@ def _version(output: Output, request: Request) -> str | None:
     return (install.version or None) if install is not None else None
 
 
-def _applied_text(request: Request, name: str) -> bytes:
-    """The text of a patch that no catalog has, as it was applied."""
+def _applied_text(request: Request, name: str, ids: Iterable[str]) -> bytes:
+    """The text of a patch that no catalog has, as it was applied; ``ids`` are what they have."""
     from vllm_patcher import operations
 
     try:
@@ -81,10 +84,19 @@ def _applied_text(request: Request, name: str) -> bytes:
     except NotInstalled as error:
         fact = f"{error.what}, so nothing tells what was applied"
         raise UnknownPatch(
-            f"no patch {name!r} in the catalog", facts=[fact, *error.facts], hint="vllm-patch list"
+            f"no patch {name!r} in the catalog",
+            facts=[*_meant(name, ids), fact, *error.facts],
+            hint="vllm-patch list",
         ) from error
     if text is None:
+        applied = (patch.id for patch in operations.changes(request).patches)
         raise UnknownPatch(
-            f"no patch {name!r}: it is in no catalog and was not applied", hint="vllm-patch list"
+            f"no patch {name!r}: it is in no catalog and was not applied",
+            facts=_meant(name, [*ids, *applied]),
+            hint="vllm-patch list",
         )
     return text
+
+
+def _meant(name: str, known: Iterable[str]) -> list[str]:
+    return [f"did you mean {other}?" for other in like(name, known)]
