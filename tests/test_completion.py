@@ -1,4 +1,7 @@
-"""A shell completes verbs, options and ids of patches."""
+"""A shell is told verbs, options and ids, and where files or folders are meant.
+
+What real shells make of it is in test_terminal.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
 import scenes
 from scenes import entry, patch, run, write_catalog
+from vllm_patcher.cli import vllm_patch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,34 +28,63 @@ def completed(*words: str, env: dict[str, str] | None = None) -> list[str]:
         env=scenes.environ(_VLLM_PATCH_COMPLETE="bash_complete", **line, **(env or {}))
     )
     assert ran.code == 0, ran.err
-    return [found.partition(",")[2] for found in ran.out.splitlines()]
+    return [found.removeprefix("plain,") for found in ran.out.splitlines() if found]
 
 
 def test_verbs_options_and_ids() -> None:
     assert completed("vllm-patch", "ver") == ["verify"]
     assert completed("vllm-patch", "verify", "--pro") == ["--probe"]
-    assert completed("vllm-patch", "verify", "lora-f") == ["lora-finish-request"]
-    assert completed("vllm-patch", "verify", "--strict", "lora-f") == ["lora-finish-request"]
     assert completed("vllm-patch", "show", "lora-w") == ["lora-waiting-leak"]
-    assert completed("vllm-patch", "apply", "./fix") == ["./fix"]
+
+
+@pytest.mark.parametrize("verb", ["apply", "verify", "fit"])
+def test_a_patch_is_an_id_or_a_file(verb: str) -> None:
+    assert completed("vllm-patch", verb, "lora-f") == ["lora-finish-request", "file,lora-f"]
+    assert completed("vllm-patch", verb, "--json", "lora-f")[0] == "lora-finish-request"
+    assert completed("vllm-patch", verb, "./fix") == ["file,./fix"]
+
+
+VALUES = {"DIR": "dir", "EXE_OR_VENV": "file", "FILE...": "file"}
+
+
+def test_a_value_that_is_a_file_or_a_folder_is_left_to_the_shell() -> None:
+    told = set()
+    for verb in vllm_patch.list_commands(click.Context(vllm_patch)):
+        command = vllm_patch.get_command(click.Context(vllm_patch), verb)
+        assert command is not None
+        for param in command.params:
+            if param.metavar in VALUES:
+                (item,) = param.shell_complete(click.Context(command), "my-")
+                assert (item.type, item.value) == (VALUES[param.metavar], "my-")
+                told.add(param.opts[0])
+    assert told == {"--catalog", "--site-packages", "--python", "files"}
 
 
 def test_ids_of_a_catalog_that_is_named(tmp_path: Path) -> None:
     folder = str(write_catalog(tmp_path, entry("one", patch(a05="50"))))
-    assert completed("vllm-patch", "apply", "--catalog", folder, "on") == ["one"]
-    assert completed("vllm-patch", "apply", "on", env={"VLLM_PATCH_CATALOG": folder}) == ["one"]
-    assert completed("vllm-patch", "apply", "--no-builtin", "lora") == ["lora"]
+    assert completed("vllm-patch", "show", "--catalog", folder, "on") == ["one"]
+    assert completed("vllm-patch", "show", "on", env={"VLLM_PATCH_CATALOG": folder}) == ["one"]
+    assert completed("vllm-patch", "show", "--no-builtin", "lora") == []
     # What can't be read completes nothing, and says nothing either.
-    assert completed("vllm-patch", "apply", "--catalog", str(tmp_path / "no"), "on") == ["on"]
+    assert completed("vllm-patch", "show", "--catalog", str(tmp_path / "no"), "on") == []
+    assert completed("vllm-patch", "show", "--python", "''", "lora-f") == ["lora-finish-request"]
 
 
-def test_what_is_in_to_be_reverted(tmp_path: Path) -> None:
+def test_what_is_in(tmp_path: Path) -> None:
     scene = scenes.make_scene(tmp_path)
     scene.run("apply", scene.diff_file("fix.patch", patch(a05="50")), "--no-builtin")
-    site = str(scene.site)
-    assert completed("vllm-patch", "revert", "--site-packages", site, "f") == ["fix"]
-    assert completed("vllm-patch", "revert", "--site-packages", site, "lora-f") == ["lora-f"]
-    assert completed("vllm-patch", "revert", "--site-packages", str(tmp_path), "f") == ["f"]
+    site = ("--site-packages", str(scene.site))
+    assert completed("vllm-patch", "revert", *site, "f") == ["fix", "file,f"]
+    assert completed("vllm-patch", "revert", *site, "lora-f") == ["file,lora-f"]
+    assert completed("vllm-patch", "revert", "--site-packages", str(tmp_path), "f") == ["file,f"]
+    assert completed("vllm-patch", "diff", *site, "") == ["fix"]
+    # `show` takes both, and no file.
+    assert completed("vllm-patch", "show", *site, "f") == ["fix"]
+    assert completed("vllm-patch", "show", *site, "lora-f") == ["lora-finish-request"]
+    assert completed("vllm-patch", "show", *site, "no") == []
+
+
+def test_where_the_current_folder_is_gone(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     code = (

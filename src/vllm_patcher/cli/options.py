@@ -18,8 +18,12 @@ from vllm_patcher.cli.shell import Output
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from vllm_patcher.config import Config
     from vllm_patcher.request import AdHoc, Request
+
+    Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -52,6 +56,22 @@ def options(*groups: Iterable[Callable[[Any], Any]]) -> Callable[[_F], _F]:
 
     return decorate
 
+
+def _path(kind: str) -> Complete:
+    def complete(
+        context: click.Context,  # noqa: ARG001 - click's own
+        param: click.Parameter,  # noqa: ARG001 - click's own
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type=kind)]
+
+    return complete
+
+
+#: What leaves it to the shell to complete a value.
+FILE, FOLDER = _path("file"), _path("dir")
 
 _FORMATS = {
     "text": "",
@@ -94,6 +114,7 @@ CATALOG = (
         "catalogs",
         multiple=True,
         metavar="DIR",
+        shell_complete=FOLDER,
         help="A catalog to use besides the built-in one; repeatable.  [VLLM_PATCH_CATALOG]",
     ),
     click.option("--no-builtin", is_flag=True, help="Leave the built-in catalog out."),
@@ -104,9 +125,15 @@ INSTALL = (
         "pythons",
         multiple=True,
         metavar="EXE_OR_VENV",
+        shell_complete=FILE,
         help="The interpreter or environment whose vLLM is meant; repeatable.",
     ),
-    click.option("--site-packages", metavar="DIR", help="The folder that holds vllm/."),
+    click.option(
+        "--site-packages",
+        metavar="DIR",
+        shell_complete=FOLDER,
+        help="The folder that holds vllm/.",
+    ),
     click.option("--assume-version", metavar="V", help="Take vLLM to be this release."),
 )
 CHOICE = (

@@ -7,11 +7,12 @@ next from its turn, and the worst exit code counts.
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vllm_patcher.cli.options import FILE, Common
 from vllm_patcher.cli.shell import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 from vllm_patcher.errors import UnknownPatch, VllmPatchError, of_system
 
@@ -21,51 +22,58 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from vllm_patcher.cli.hints import Call
-    from vllm_patcher.cli.options import Common
+    from vllm_patcher.cli.options import Complete
     from vllm_patcher.install import Install
     from vllm_patcher.request import Request
     from vllm_patcher.results import Report
 
+    _Known = Callable[[Common], dict[str, str]]
 
-def complete(
-    context: click.Context,
-    param: click.Parameter,  # noqa: ARG001 - click's own
-    incomplete: str,
-) -> list[CompletionItem]:
-    """Give the ids that begin as what is typed, or else diff files.
-
-    To revert, those that are in; else those of the catalog.
-    """
-    from click.shell_completion import CompletionItem
-
-    from vllm_patcher.cli.options import Common
-
-    common = Common._fields
-    given = {name: value for name, value in context.params.items() if value and name in common}
-    try:
-        known = _titles(Common(**given), only_those_in=context.info_name == "revert")
-    except (VllmPatchError, OSError, click.UsageError):
-        known = {}
-    ids = [name for name in known if name.startswith(incomplete)]
-    if not ids or "/" in incomplete:
-        return [CompletionItem(incomplete, type="file")]
-    return [CompletionItem(name, help=known[name]) for name in ids]
+_F = TypeVar("_F", bound="Callable[..., Any]")
 
 
-def _titles(options: Common, *, only_those_in: bool) -> dict[str, str]:
-    if not only_those_in:
-        from vllm_patcher import catalog
+def of_catalog(options: Common) -> dict[str, str]:
+    """The titles of the catalog's patches, by their ids."""
+    from vllm_patcher import catalog
 
-        folders = options.catalog_folders()
-        loaded = catalog.load_all(folders, builtin=not options.no_builtin, locked=False)
-        return {patch.id: patch.title for patch in loaded.patches}
+    folders = options.catalog_folders()
+    loaded = catalog.load_all(folders, builtin=not options.no_builtin, locked=False)
+    return {patch.id: patch.title for patch in loaded.patches}
+
+
+def of_install(options: Common) -> dict[str, str]:
+    """The titles of the patches that are in, by their ids."""
     from vllm_patcher import operations
 
     reports = map(operations.changes, options.requests())
     return {patch.id: patch.title for report in reports for patch in report.patches}
 
 
-PATCHES = click.argument("patches", nargs=-1, metavar="[PATCH]...", shell_complete=complete)
+def ids(*known: _Known, files: bool = False) -> Complete:
+    """Make what completes the ids that are known, and ``files`` if they may be meant too."""
+
+    def complete(
+        context: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        common = Common._fields
+        given = {name: value for name, value in context.params.items() if value and name in common}
+        titles: dict[str, str] = {}
+        for some in known:
+            with suppress(VllmPatchError, OSError, click.UsageError):
+                titles |= some(Common(**given))
+        meant = [name for name in titles if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=titles[name]) for name in meant]
+        return [*items, *FILE(context, param, incomplete)] if files else items
+
+    return complete
+
+
+def patch_arguments(*known: _Known, files: bool = False) -> Callable[[_F], _F]:
+    """Declare the PATCH arguments of a verb; what completes them is as :func:`ids` makes it."""
+    complete = ids(*known, files=files)
+    return click.argument("patches", nargs=-1, metavar="[PATCH]...", shell_complete=complete)
 
 
 def located(output: Output, request: Request) -> Install | None:

@@ -19,11 +19,11 @@ from vllm_patcher.cli.options import (
     Verb,
     options,
 )
-from vllm_patcher.cli.running import PATCHES, each, given
+from vllm_patcher.cli.running import each, given, of_catalog, patch_arguments
 
 
 @click.command("apply", cls=Verb)
-@PATCHES
+@patch_arguments(of_catalog, files=True)
 @click.option("--dry-run", is_flag=True, help="Show the diff it would make; write nothing.")
 @click.option(
     "--exact",

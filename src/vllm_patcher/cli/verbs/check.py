@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, Common, Verb, options, show
+from vllm_patcher.cli.options import CATALOG, FILE, Common, Verb, options, show
 from vllm_patcher.cli.running import guarded
 from vllm_patcher.cli.shell import EXIT_OK
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("check", cls=Verb)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=FILE)
 @options(CATALOG, show("text", "json", "github"))
 def command(files: tuple[str, ...], **common: Any) -> int:
     """Check a catalog's manifest.toml and diffs. Needs no vLLM and no network.

@@ -8,7 +8,7 @@ import click
 
 from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, Verb, options
-from vllm_patcher.cli.running import PATCHES, each
+from vllm_patcher.cli.running import each, of_install, patch_arguments
 
 if TYPE_CHECKING:
     from vllm_patcher.request import Request
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("diff", cls=Verb)
-@PATCHES
+@patch_arguments(of_install)
 @options(INSTALL, CATALOG, SHOW)
 def command(patches: tuple[str, ...], **common: Any) -> int:
     """Print what applied patches changed, as one unified diff.

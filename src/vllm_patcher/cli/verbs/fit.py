@@ -9,7 +9,7 @@ import click
 
 from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import CATALOG, DIFFS, Common, Verb, options, show
-from vllm_patcher.cli.running import PATCHES, given, guarded
+from vllm_patcher.cli.running import given, guarded, of_catalog, patch_arguments
 from vllm_patcher.cli.shell import EXIT_OK, EXIT_REFUSED
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("fit", cls=Verb)
-@PATCHES
+@patch_arguments(of_catalog, files=True)
 @click.option("--releases", "among", metavar="SPEC", help="Only these, as '>=0.9'.")
 @click.option("--index-url", metavar="URL", help="Index to ask.  [PIP_INDEX_URL, UV_DEFAULT_INDEX]")
 @click.option("--check", is_flag=True, help="Prove a whole catalog: ranges, probes and lock.")

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import SHOW, Common, Verb, options
+from vllm_patcher.cli.options import FILE, SHOW, Common, Verb, options
 from vllm_patcher.cli.running import guarded
 
 
 @click.command("merge-reports", cls=Verb)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=FILE)
 @click.option(
     "--nodes",
     type=click.IntRange(min=1, max=100_000),

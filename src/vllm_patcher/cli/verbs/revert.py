@@ -17,11 +17,11 @@ from vllm_patcher.cli.options import (
     Verb,
     options,
 )
-from vllm_patcher.cli.running import PATCHES, each, given
+from vllm_patcher.cli.running import each, given, of_install, patch_arguments
 
 
 @click.command("revert", cls=Verb)
-@PATCHES
+@patch_arguments(of_install, files=True)
 @click.option("--with-dependents", is_flag=True, help="Take out what requires them, too.")
 @options(DIFFS, INSTALL, CATALOG, RAY_WRITES, SHOW)
 def command(patches: tuple[str, ...], *, with_dependents: bool, **common: Any) -> int:

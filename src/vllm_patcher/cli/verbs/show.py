@@ -8,7 +8,7 @@ import click
 
 from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import CATALOG, INSTALL, SHOW, Common, Verb, options
-from vllm_patcher.cli.running import complete, given, guarded, located
+from vllm_patcher.cli.running import given, guarded, ids, located, of_catalog, of_install
 from vllm_patcher.cli.shell import EXIT_OK
 from vllm_patcher.errors import NotInstalled, UnknownPatch, like
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("show", cls=Verb)
-@click.argument("name", metavar="ID", shell_complete=complete)
+@click.argument("name", metavar="ID", shell_complete=ids(of_catalog, of_install))
 @click.option("--diff", "only_diff", is_flag=True, help="Print only the diff.")
 @click.option("--for", "release", metavar="VERSION", help="Only the diff for VERSION.")
 @options(INSTALL, CATALOG, SHOW)
@@ -51,8 +51,10 @@ def command(name: str, *, only_diff: bool, release: str | None, **common: Any) -
                     output.note(f"the diff for vLLM {version}")
             entry = listing.entry(found, version)
         else:
-            ids = [patch.id for patch in patches]
-            entry = listing.Entry(patch=None, diffs=(("", _applied_text(request, name, ids)),))
+            entry = listing.Entry(
+                patch=None,
+                diffs=(("", _applied_text(request, name, [patch.id for patch in patches])),),
+            )
         if output.json:
             output.document(listing.entry_document(name, entry))
         elif only_diff:

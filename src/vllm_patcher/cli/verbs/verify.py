@@ -19,11 +19,11 @@ from vllm_patcher.cli.options import (
     Verb,
     options,
 )
-from vllm_patcher.cli.running import PATCHES, each, given
+from vllm_patcher.cli.running import each, given, of_catalog, patch_arguments
 
 
 @click.command("verify", cls=Verb)
-@PATCHES
+@patch_arguments(of_catalog, files=True)
 @click.option("--strict", is_flag=True, help="A modified file or an unsupported patch fails too.")
 @click.option("--probe", is_flag=True, help="Also run the probes: is the fault really gone?")
 @options(DIFFS, CHOICE, POLICY, INSTALL, CATALOG, RAY, SHOW_CI)
