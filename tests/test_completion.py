@@ -103,6 +103,7 @@ def test_where_the_current_folder_is_gone(tmp_path: Path) -> None:
 def test_the_script_is_one_of_the_shell(shell: str) -> None:
     ran = run("completion", shell)
     assert (ran.code, "_VLLM_PATCH_COMPLETE" in ran.out) == (0, True)
+    assert "vllm-patcher" in ran.out
     if shutil.which(shell):
         command = [shell, "-n"] if shell != "fish" else [shell, "--no-execute"]
         done = subprocess.run(command, input=ran.out.encode(), check=False, capture_output=True)

@@ -45,21 +45,33 @@ SCREENS = {
 }
 
 
-class Terminal:
-    """One terminal of so many columns with bash in it, in a folder."""
+#: For each shell: the file that it reads first, what stands there, and how it is started.
+SHELLS = {
+    "bash": ("rc", "PS1='$ '", "bash --noprofile --rcfile rc"),
+    # As root compinit asks who owns what it reads, unless it is told not to.
+    "zsh": (".zshrc", "PS1='$ '\nautoload -Uz compinit && compinit -u -D", "zsh --no-globalrcs"),
+    "fish": ("rc", "function fish_prompt; echo '$ '; end", "fish --no-config -C '. ./rc'"),
+}
 
-    def __init__(self, folder: Path, columns: int) -> None:
+
+class Terminal:
+    """One terminal of so many columns with a shell in it, in a folder."""
+
+    def __init__(self, folder: Path, columns: int, shell: str = "bash") -> None:
         self._socket = str(folder / "tmux")
-        (folder / "rc").write_text("PS1='$ '\n")
-        bash = "bash --noprofile --rcfile rc"
+        name, text, started = SHELLS[shell]
+        (folder / name).write_text(f"{text}\n")
         size = ["-x", str(columns), "-y", str(_LINES)]
         environ = scenes.environ(
-            PATH=f"{folder / 'bin'}:{os.environ['PATH']}", HISTFILE="", LC_ALL="C.UTF-8"
+            PATH=f"{folder / 'bin'}:{os.environ['PATH']}",
+            HISTFILE="",
+            LC_ALL="C.UTF-8",
+            ZDOTDIR=str(folder),
         )
         for name in ("NO_COLOR", "FORCE_COLOR", "TMUX"):
             environ.pop(name, None)
         subprocess.run(
-            [*self._tmux, "new-session", "-d", *size, "-c", str(folder), bash],
+            [*self._tmux, "new-session", "-d", *size, "-c", str(folder), started],
             check=True,
             env=environ,
         )
@@ -80,10 +92,17 @@ class Terminal:
         shown = re.sub(r"\x1b\[([0-9;]*)m", lambda found: f"{{{_COLORS[found[1]]}}}", done.stdout)
         return shown.rstrip("\n") + "\n"
 
+    def text(self) -> str:
+        """Return what is shown, without colours."""
+        done = subprocess.run(
+            [*self._tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True
+        )
+        return done.stdout
+
     def until(self, holds: Callable[[str], bool]) -> str:
-        """Return the screen as soon as something is true of it."""
+        """Return the screen, without colours, as soon as something is true of it."""
         end = time.monotonic() + _SECONDS
-        while not holds(shown := self.screen()):
+        while not holds(shown := self.text()):
             assert time.monotonic() < end, shown
             time.sleep(0.05)
         return shown
@@ -94,8 +113,8 @@ class Terminal:
         Path(self._socket).with_name("run").write_text(f"clear\n{command}\n{done}\n")
         self.keys(". ./run", "Enter")
         subprocess.run([*self._tmux, "wait-for", "done"], check=True, timeout=_SECONDS)
-        shown = self.until(lambda screen: screen.rstrip().endswith("$"))
-        return shown.rstrip().removesuffix("$")
+        self.until(lambda screen: screen.rstrip().endswith("$"))
+        return self.screen().rstrip().removesuffix("$")
 
     def end(self) -> None:
         """End it, and bash with it."""
@@ -121,16 +140,19 @@ def laid(folder: Path) -> Path:
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m vllm_patcher "$@"\n')
     tool.chmod(0o755)
+    tool.with_name("vllm-patcher").symlink_to(tool)
     return folder
 
 
 @pytest.fixture
-def terminal(folder: Path) -> Iterator[Callable[[int], Terminal]]:
-    """Give what opens a terminal of so many columns."""
+def terminal(folder: Path) -> Iterator[Callable[..., Terminal]]:
+    """Give what opens a terminal of so many columns, with a shell or with bash."""
     opened: list[Terminal] = []
 
-    def opens(columns: int) -> Terminal:
-        opened.append(Terminal(folder, columns))
+    def opens(columns: int, shell: str = "bash") -> Terminal:
+        if not shutil.which(shell):
+            pytest.skip(f"{shell} is not here")
+        opened.append(Terminal(folder, columns, shell))
         return opened[-1]
 
     yield opens
@@ -150,13 +172,42 @@ def test_screen(name: str, folder: Path, terminal: Callable[[int], Terminal]) ->
     assert shown == path.read_text(encoding="utf-8")
 
 
+SOURCED = {
+    # As `vllm-patch completion --help` says.
+    "bash": 'eval "$(vllm-patch completion bash)"',
+    "zsh": 'eval "$(vllm-patch completion zsh)"',
+    "fish": "vllm-patch completion fish | source",
+}
+COMPLETED = {
+    "vllm-patch apply lora-w": "vllm-patch apply lora-waiting-leak",
+    "vllm-patch apply my-f": "vllm-patch apply my-fix.patch",
+    "vllm-patch verify my-c": "vllm-patch verify my-catalog/",
+    "vllm-patcher revert --json my-f": "vllm-patcher revert --json my-fix.patch",
+    "vllm-patch apply --catalog my-": "vllm-patch apply --catalog my-catalog/",
+    "vllm-patcher list --site-packages=my-": "vllm-patcher list --site-packages=my-catalog/",
+    "vllm-patch where --python my-f": "vllm-patch where --python my-fix.patch",
+    "vllm-patch check my-f": "vllm-patch check my-fix.patch",
+    "vllm-patcher merge-reports my-f": "vllm-patcher merge-reports my-fix.patch",
+    "vllm-patcher sta": "vllm-patcher status",
+}
+
+
+def shows(*parts: str) -> Callable[[str], bool]:
+    """What is true of a screen that shows all of these."""
+    return lambda screen: all(part in screen for part in parts)
+
+
 @pytest.mark.builtin
-def test_bash_completes_a_patch(terminal: Callable[[int], Terminal]) -> None:
-    opened = terminal(80)
-    opened.run('eval "$(vllm-patch completion bash)"')
-    opened.keys("vllm-patch apply lora-f", "Tab")
-    opened.until(lambda screen: "vllm-patch apply lora-finish-request" in screen)
-    opened.keys("C-u")
-    opened.keys("vllm-patch show lora-", "Tab", "Tab")
-    shown = opened.until(lambda screen: "lora-waiting-leak" in screen)
-    assert "lora-finish-request" in shown
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes(shell: str, folder: Path, terminal: Callable[..., Terminal]) -> None:
+    (folder / "my-catalog").mkdir()
+    for name in ("my-fix.patch", "lora-fix.patch"):
+        (folder / name).touch()
+    opened = terminal(100, shell)
+    opened.run(SOURCED[shell])
+    for typed, completed in COMPLETED.items():
+        opened.keys(typed, "Tab")
+        opened.until(shows(f"$ {completed}"))
+        opened.keys("C-u")
+    opened.keys("vllm-patch apply lora-", "Tab", "Tab")
+    opened.until(shows("lora-finish-request", "lora-waiting-leak", "lora-fix.patch"))
