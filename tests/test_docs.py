@@ -22,8 +22,9 @@ import pytest
 import scenes
 import vllm_patcher
 from test_project import LAYERS
-from vllm_patcher import catalog, config, manifest
+from vllm_patcher import catalog, config, manifest, probes
 from vllm_patcher.cli import shell, vllm_patch
+from vllm_patcher.releases import index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -256,6 +257,18 @@ def test_the_variables_are_all_told() -> None:
     assert {name for name in names if f"`{name}`" not in read("reference/cli.md")} <= {
         "VLLM_PATCH_COMPLETE"  # between the shell's script and the program
     }
+
+
+def test_the_variables_of_an_index_are_told_in_their_order() -> None:
+    names = index._INDEX_VARIABLES
+    assert ", ".join(f"`{name}`" for name in names) in read("reference/cli.md")
+    (option,) = [param for param in dict(verbs())["fit"].params if "--index-url" in param.opts]
+    assert isinstance(option, click.Option)
+    assert f"[{', '.join(names)}]" in str(option.help)
+
+
+def test_the_time_of_a_probe_is_told() -> None:
+    assert f"After {probes.SECONDS:g} s it is killed" in read("reference/manifest.md")
 
 
 def test_the_exit_codes_are_all_told() -> None:

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 @click.command("fit", cls=Verb)
 @patch_arguments(of_catalog, files=True)
 @click.option("--releases", "among", metavar="SPEC", help="Only these, as '>=0.9'.")
-@click.option("--index-url", metavar="URL", help="Index to ask.  [PIP_INDEX_URL, UV_DEFAULT_INDEX]")
+@click.option(
+    "--index-url",
+    metavar="URL",
+    help="Index to ask.  [PIP_INDEX_URL, UV_DEFAULT_INDEX, UV_INDEX_URL]",
+)
 @click.option("--check", is_flag=True, help="Prove a whole catalog: ranges, probes and lock.")
 @click.option("--lock", is_flag=True, help="Prove it, and write its lock.json.")
 @options(DIFFS, CATALOG, show("text", "json", "markdown"))
