@@ -278,7 +278,7 @@ def test_a_name_that_is_empty(hosts: Hosts) -> None:
     for options in ((), ("--json",)):
         done = run("merge-reports", file, "", *options)
         assert (done.code, done.out) == (2, "")
-        assert done.err.endswith("Error: a value is empty\n")
+        assert done.err.endswith("Error: Invalid value for 'FILE...': it is empty\n")
 
 
 def test_a_file_is_needed() -> None:

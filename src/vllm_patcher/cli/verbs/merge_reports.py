@@ -39,8 +39,6 @@ def command(
     from vllm_patcher.cluster.folding import fold
     from vllm_patcher.report import as_it_is
 
-    if "" in files:
-        raise click.UsageError("a value is empty")
     call = Call(verb="merge-reports", options=Common(**common))
     output = call.options.output()
 
