@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import py_compile
@@ -178,7 +179,8 @@ class TestApply:
         assert refused(caught) == [
             ("unusable-vllm", "fix", "fix can't be kept track of: this vLLM has no dist-info")
         ]
-        assert operations.apply(request(scene, "one", assume_version="0.11.0")).wrote
+        with pytest.raises(Refused, match="without a dist-info, nothing would show that one is in"):
+            operations.apply(request(scene, "one", assume_version="0.11.0"))
 
     def test_exact(self, scene: Scene) -> None:
         moved = patch(a05="50").replace(b"@@ -2,7 +2,7 @@", b"@@ -1,7 +1,7 @@")
@@ -1118,20 +1120,47 @@ class TestLater:
         assert apply(b"a = = 2").wrote
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_without_a_dist_info_only_what_can_come_out_goes_in(tmp_path: Path, listed: bool) -> None:
+    """What a patch makes is no released file, so nothing would show from whom it is."""
+    made = entry("made", patch(a05="50") + diff("new.py", None, b"x = 1\n"))
+    folder = write_catalog(tmp_path / "catalog", entry("one", patch(b05="50")), made)
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in FILES.items()}
+    lock = {
+        "one": {"b.py": {"before": digests["b.py"], "after": None}},
+        "made": {
+            "a.py": {"before": digests["a.py"], "after": None},
+            "new.py": {"before": None, "after": None},
+        },
+    }
+    if listed:
+        patches = {name: {"0.11.0": files} for name, files in lock.items()}
+        (folder / "lock.json").write_text(json.dumps({"schema": 1, "patches": patches}))
+    scene = make_scene(tmp_path, dist_info=False)
+    before = scene.everything()
+    with pytest.raises(Refused, match="without a dist-info, nothing would show that made is in"):
+        operations.apply(request(scene, "made", assume_version="0.11.0"))
+    asked = request(scene, "one", assume_version="0.11.0")
+    if not listed:
+        with pytest.raises(Refused, match="without a dist-info, nothing would show that one is in"):
+            operations.apply(asked)
+    else:
+        operations.apply(asked)
+        operations.revert(asked)
+    assert scene.everything() == before
+
+
 def test_without_a_home_for_the_receipt_what_is_in_must_show(tmp_path: Path) -> None:
-    """A source tree with an edit: of two patches on top of each other nothing would tell."""
+    """A source tree with an edit: whatever goes in could not be told from the edit."""
     first = entry("one", patch(a05="50"))
     over = diff("a.py", changed(FILES["a.py"], a05="50"), changed(FILES["a.py"], a05="51"))
-    second = entry("two", over, requires=["one"])
-    write_catalog(tmp_path / "catalog", first, second)
+    write_catalog(tmp_path / "catalog", first, entry("two", over, requires=["one"]))
     scene = make_scene(tmp_path, dist_info=False)
     edited = FILES["a.py"] + b"# edited\n"
     (scene.package / "a.py").write_bytes(edited)
-    asked = request(scene, assume_version="0.11.0")
     with pytest.raises(Refused) as caught:
-        operations.apply(asked)
-    assert "nothing would show that one is in" in caught.value.errors[0].what
+        operations.apply(request(scene, assume_version="0.11.0"))
+    (error,) = caught.value.errors
+    assert error.what == "without a dist-info, nothing would show that one and two are in"
+    assert error.hint == "install vllm with pip or uv, so that it has a dist-info"
     assert (scene.package / "a.py").read_bytes() == edited
-    assert operations.apply(request(scene, "one", assume_version="0.11.0")).wrote
-    (found,) = operations.verify(request(scene, "one", assume_version="0.11.0")).patches
-    assert found.state == "present"

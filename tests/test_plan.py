@@ -898,7 +898,7 @@ class TestRefusals:
         here = world(P, back, on=on)
         plan = here.apply("p", "back")
         assert refused(plan)
-        assert "nothing in the result would show that p and back is in" in words(plan)
+        assert "nothing in the result would show that p and back are in" in words(plan)
         assert here.state("back") == (UPSTREAM if not on else NOT_APPLIED)
 
     def test_what_could_not_be_taken_out_again(self) -> None:
@@ -941,6 +941,19 @@ class TestExact:
         assert "not proven by RECORD" in words(here.plan("p", exact=True))
         here = world(on=(P,))
         here.files["a.py"] = foreign(here.files["a.py"])
+        assert "not proven by RECORD" in words(here.plan("p", exact=True))
+
+    def test_what_is_in_and_not_asked_about_has_moved_before(self) -> None:
+        other = changing("other", {**BASE, "b.py": A}, b=edited(A, l5="x"))
+        here = World(released={**self.MOVED, "b.py": A}, catalog=[P, other])
+        here.apply("p")
+        assert not refused(here.plan("other", exact=True))
+        assert "a hunk of p moved +1 lines" in words(here.plan("p", exact=True))
+
+    def test_what_is_there_from_whom_nobody_knows_is_on_no_proven_base(self) -> None:
+        here = world(record=False)
+        here.files = put(here.files, P)
+        assert here.state("p") == PRESENT
         assert "not proven by RECORD" in words(here.plan("p", exact=True))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vllm_patcher.explain import describe, does_not_compile_any_more
-from vllm_patcher.judge import FOREIGN, contains
+from vllm_patcher.judge import FOREIGN
 from vllm_patcher.states import APPLIED, SATISFYING, Reason
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The kind of the reason against a result in which a patch could not be found again.
 NOT_TAKEN_APART = "not-taken-apart"
+#: The kind of the reason against a patch that only a receipt could show, where there is none.
+NOT_SHOWN = "not-shown"
 #: The kind of the reason against a patch that others, to go in behind it, would take out again.
 NOT_LASTING = "not-lasting"
 
@@ -100,22 +102,16 @@ def not_taken_apart(
     """
     again = after.found
     for path, patches in on.items():
-        lost = [patch for patch in patches if patch not in again.on(path)]
-        if not here.keeps_receipt:
-            yield from _not_shown(again, path, lost)
+        lost = [patch.id for patch in patches if patch not in again.on(path)]
+        are_in = f"{' and '.join(lost)} {'is' if len(lost) == 1 else 'are'} in"
+        if lost and not here.keeps_receipt:
+            what = f"without a dist-info, nothing would show that {are_in}"
+            yield Reason(what=what, path=path, misfit=NOT_SHOWN)
         elif again.base[path] != here.found.base[path] or set(again.on(path)).difference(patches):
             what = "the result could not be taken apart again"
             yield Reason(what=what, path=path, misfit=NOT_TAKEN_APART)
         elif lost:
-            names = " and ".join(patch.id for patch in lost)
-            yield Reason(what=f"nothing in the result would show that {names} is in", path=path)
-
-
-def _not_shown(again: Found, path: str, lost: Iterable[Known]) -> Iterable[Reason]:
-    """The same where no receipt can be kept: what can't be proven must show by its text."""
-    for patch in lost:
-        if not contains(again.base, patch, surely=True):
-            what = f"without a dist-info, nothing would show that {patch.id} is in"
+            what = f"nothing in the result would show that {are_in}"
             yield Reason(what=what, path=path)
 
 

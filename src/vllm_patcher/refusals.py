@@ -12,7 +12,7 @@ from vllm_patcher import versions
 from vllm_patcher.advice import IN_THE_WAY, MORE_CONTEXT, OTHER_HAND, advice
 from vllm_patcher.assess import counted, report_on
 from vllm_patcher.bytecode import Bytecode
-from vllm_patcher.checks import NOT_LASTING, NOT_TAKEN_APART
+from vllm_patcher.checks import NOT_LASTING, NOT_SHOWN, NOT_TAKEN_APART
 from vllm_patcher.errors import (
     Conflict,
     NotInstalled,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _HINTS = {
     NOT_TAKEN_APART: MORE_CONTEXT,
+    NOT_SHOWN: "install vllm with pip or uv, so that it has a dist-info",
     NOT_LASTING: "name it after the others, or leave it out",
     FOREIGN: OTHER_HAND,
 }
@@ -48,9 +49,14 @@ def refuse_to_apply(here: Survey, plan: Plan) -> None:
             errors.append(_error(Conflict, finding, _hint_to_apply(here, plan, finding)))
         elif finding.state == UNSUPPORTED and (finding.named or _nothing_known(here, plan)):
             errors.append(_error(UnsupportedVersion, finding, _hint_to_apply(here, plan, finding)))
-    errors += [_refusal(reason) for reason in dict.fromkeys(plan.refusals)]
+    homeless = [*_homeless(here, plan)]
+    errors += [
+        _refusal(reason)
+        for reason in dict.fromkeys(plan.refusals)
+        if not (homeless and reason.misfit == NOT_SHOWN)
+    ]
     errors += _shadowed(here, plan)
-    errors += _homeless(here, plan)
+    errors += homeless
     _refuse("apply", "applied", errors, here, plan)
 
 
