@@ -7,6 +7,7 @@ What an exit code or a stream is about is shown by processes of their own. The t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import json
 import os
@@ -916,9 +917,16 @@ class TestChoosing:
         scene = make_scene(tmp_path, dist_info=False)
         (scene.site / "setup.py").touch()
         more = (*scene.catalog(ONE), "--assume-version", "0.11.0")
+        released = hashlib.sha256(FILES["a.py"]).hexdigest()
+        lock = {"one": {"0.11.0": {"a.py": {"before": released, "after": None}}}}
+        text = json.dumps({"schema": 1, "patches": lock})
+        (tmp_path / "catalog" / "lock.json").write_text(text)
         refused = scene.run("apply", *more)
         assert (refused.code, "--allow-editable" in refused.err) == (3, True)
         assert word(scene.run("apply", *more, "--allow-editable"), "one") == "applied"
+        fix = scene.diff_file("fix.patch", patch(b05="50"))
+        refused = scene.run("apply", fix, *more, "--allow-editable")
+        assert refused.err.endswith("hint: this is a source tree: let git apply the diff there\n")
 
     def test_strict(self, scene: Scene) -> None:
         scene.stats.write_bytes(STATS_TEXT + b"# more\n")

@@ -382,13 +382,31 @@ class TestVerify:
         # What has gone out is hidden by nothing.
         assert operations.revert(request(scene, "one")).shadowing == ()
 
+    def test_a_package_that_gives_way_to_a_module(self, tmp_path: Path) -> None:
+        write_catalog(tmp_path / "catalog", ONE)
+        scene = make_scene(tmp_path, files={"sub/__init__.py": b"x = 1\n"})
+        before = scene.everything()
+        one = AdHoc(id="one-1", text=diff("sub/__init__.py", b"x = 1\n", None))
+        two = AdHoc(id="two-2", text=diff("sub.py", None, b"x = 2\n"))
+        with pytest.raises(Refused, match="sub is taken before it"):
+            operations.apply(request(scene, two))
+        operations.apply(request(scene, one, two))
+        assert operations.verify(request(scene, one, two)).ok
+        with pytest.raises(Refused, match=r"vllm/sub/__init__\.py, which is to be there"):
+            operations.revert(request(scene, "one-1"))
+        operations.revert(request(scene))
+        assert scene.everything() == before
+        whole = AdHoc(id="whole", text=one.text + two.text)
+        operations.apply(request(scene, whole))
+        assert operations.verify(request(scene, whole)).ok
+
     def test_a_package_that_another_patch_makes_beside_it(self, scene: Scene) -> None:
         operations.apply(request(scene))
         inner = AdHoc(id="inner", text=diff("a/__init__.py", None, b"x = 1\n"))
-        with pytest.raises(Refused, match=r"vllm/a/__init__\.py, which a patch makes"):
+        with pytest.raises(Refused, match=r"vllm/a/__init__\.py, which is to be there"):
             operations.apply(request(scene, inner))
         operations.revert(request(scene))
-        with pytest.raises(Refused, match=r"vllm/a/__init__\.py, which a patch makes"):
+        with pytest.raises(Refused, match=r"vllm/a/__init__\.py, which is to be there"):
             operations.apply(request(scene, "one", inner))
 
     def test_strict_wants_every_file_proven(self, scene: Scene) -> None:
@@ -599,6 +617,45 @@ def test_what_is_there_anyhow_is_in_no_conflict(tmp_path: Path, where: str) -> N
             assert states(report) == {"p": "applied", "q": there}
             assert report.ok
         shutil.rmtree(scene.site)
+
+
+def test_a_newer_catalog_knows_better_what_is_required(tmp_path: Path) -> None:
+    a, b = entry("a", patch(a05="50")), entry("b", patch(b05="50"))
+    folder = write_catalog(tmp_path / "catalog", a, b)
+    scene = make_scene(tmp_path)
+    operations.apply(request(scene))
+    write_catalog(folder, a, {**b, "requires": ["a"]})
+    for _ in range(2):  # and the receipt says so then
+        with pytest.raises(Refused, match="b requires it"):
+            operations.revert(request(scene, "a"))
+        operations.apply(request(scene))
+    write_catalog(folder, a, b)
+    operations.revert(request(scene, "a"))
+
+
+def test_a_diff_that_a_catalog_has_by_now_is_the_catalogs(tmp_path: Path) -> None:
+    folder = write_catalog(tmp_path / "catalog", entry("a", patch(a05="50")))
+    scene = make_scene(tmp_path)
+    operations.apply(request(scene, AdHoc(id="b", text=patch(b05="50"))))
+    write_catalog(folder, entry("b", patch(b05="50")))
+    operations.apply(request(scene))
+    write_catalog(folder, entry("b", patch(b05="51")))
+    assert states(operations.verify(request(scene)))["b"] == "outdated"
+    assert states(operations.apply(request(scene)))["b"] == "applied"
+    assert (scene.package / "b.py").read_bytes() == changed(FILES["b.py"], b05="51")
+
+
+def test_what_a_patch_by_hand_requires_comes_at_once(tmp_path: Path) -> None:
+    write_catalog(
+        tmp_path / "catalog",
+        entry("a", patch(a05="50"), default=False),
+        entry("b", patch(b05="50"), requires=["a"], default=False),
+    )
+    scene = make_scene(tmp_path)
+    (scene.package / "b.py").write_bytes(changed(FILES["b.py"], b05="50"))
+    assert states(operations.verify(request(scene))) == {"a": "not-applied", "b": "applied"}
+    assert states(operations.apply(request(scene))) == {"a": "applied", "b": "applied"}
+    assert operations.verify(request(scene)).ok
 
 
 def test_what_is_there_already_does_not_come_with_others(tmp_path: Path) -> None:
@@ -1034,7 +1091,8 @@ class TestLater:
         site = self.bare(tmp_path, **{"engine/old.py": b"a = 1\n"})
         makes = AdHoc(
             id="makes",
-            text=b"--- /dev/null\n+++ b/engine/new.py\n@@ -0,0 +1 @@\n+n = 1\n",
+            text=b"--- /dev/null\n+++ b/engine/new.py\n@@ -0,0 +1 @@\n+n = 1\n"
+            b"--- a/engine/old.py\n+++ b/engine/old.py\n@@ -1 +1 @@\n-a = 1\n+a = 2\n",
         )
         renames = AdHoc(
             id="renames",

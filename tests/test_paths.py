@@ -129,7 +129,7 @@ def test_relative_names() -> None:
     assert paths(same("envs.py", "benchmarks/serve.py")) == ["envs.py", "benchmarks/serve.py"]
     assert paths(part("envs.py", "./envs.py")) == ["envs.py"]
     assert paths(same("envs.py") + create("tests/new.py")) == ["envs.py", "tests/new.py"]
-    assert paths(create("new.py")) == ["new.py"]
+    assert paths(same("envs.py") + create("new.py")) == ["envs.py", "new.py"]
 
 
 def test_relative_names_must_exist() -> None:
@@ -141,6 +141,14 @@ def test_relative_names_must_exist() -> None:
 def test_new_files_alone_beside_the_package() -> None:
     error = refused(create("docs/new.md"))
     assert "touches no file of the package" in error.what
+
+
+def test_new_files_alone_may_be_for_the_repository() -> None:
+    """As in a series of mails, of which one has only what is beside the package."""
+    error = refused(create("csrc/x.cu") + create("setup2.py"))
+    assert "only makes files, and no name in it has a folder vllm" in error.what
+    assert [fact.rpartition(" ")[2] for fact in error.facts] == ["csrc/x.cu", "setup2.py"]
+    assert error.hint == "write csrc/x.cu as vllm/csrc/x.cu if it is for the package"
 
 
 def test_prefixes_of_git() -> None:

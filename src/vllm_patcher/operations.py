@@ -234,12 +234,15 @@ def _plan_to_revert(here: Survey, *, with_dependents: bool) -> Plan:
 def _select(here: Survey, request: Request, *, receipt: Collection[str]) -> list[Asked]:
     """The patches a run is about, with all that they require.
 
-    ``receipt`` adds those of the receipt that are wanted ``in``, ``out``, or both.
+    ``receipt`` adds those of the receipt that are wanted ``in``, ``out``, or both; and where
+    nothing was named, those that are in by another hand.
     """
     by_choice = bool(request.kinds or request.cves)
     chosen = here.named or tuple(_chosen(here, request))
     names = dict.fromkeys(chosen)
     names.update(dict.fromkeys(entry.id for entry in here.entries if entry.wanted in receipt))
+    if here.everything:
+        names.update(dict.fromkeys(patch.id for patch in here.situation.found.patches))
     for name in list(names):
         if here.asked[name].gate != NOT_NEEDED:
             names.update(dict.fromkeys(here.asked[name].requires))

@@ -82,6 +82,13 @@ def resolve(
         raise InvalidPatch(
             f"{name} touches no file of the package", facts=_shortened(skipped, name)
         )
+    if not (layout.anchored or layout.proven):
+        # New files all of them: in a series with a commit each, those beside the package too.
+        raise InvalidPatch(
+            f"{name} only makes files, and no name in it has a folder {_PACKAGE}",
+            facts=_shortened([f"{name}:{p.diff.line}: {p.path}" for p in parts], name),
+            hint=f"write {parts[0].path} as {_PACKAGE}/{parts[0].path} if it is for the package",
+        )
     return Resolved(parts=tuple(parts), skipped=tuple(dict.fromkeys(skipped)))
 
 

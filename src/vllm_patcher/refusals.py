@@ -26,13 +26,15 @@ from vllm_patcher.results import Refused
 from vllm_patcher.states import BLOCKED, CONFLICT, NOT_NEEDED, PRESENT, UNSUPPORTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from vllm_patcher.plan import Plan
     from vllm_patcher.states import Finding, Reason
     from vllm_patcher.survey import Survey
 
 
+_IN_A_SOURCE_TREE = "this is a source tree: let git apply the diff there"
+_INTO_A_CATALOG = "install vllm with pip or uv, or put the diff into a catalog that has a lock"
 _HINTS = {
     NOT_TAKEN_APART: MORE_CONTEXT,
     NOT_SHOWN: "install vllm with pip or uv, so that it has a dist-info",
@@ -55,7 +57,7 @@ def refuse_to_apply(here: Survey, plan: Plan) -> None:
         for reason in dict.fromkeys(plan.refusals)
         if not (homeless and reason.misfit == NOT_SHOWN)
     ]
-    errors += _shadowed(here, plan)
+    errors += _shadowed(here, plan, _asked_or_changed(plan))
     errors += homeless
     _refuse("apply", "applied", errors, here, plan)
 
@@ -73,6 +75,7 @@ def refuse_to_revert(here: Survey, plan: Plan) -> None:
         if finding.state in (CONFLICT, BLOCKED) or (finding.state == PRESENT and here.named)
     ]
     errors += [_refusal(reason) for reason in dict.fromkeys(plan.refusals)]
+    errors += _shadowed(here, plan)
     _refuse("revert", "reverted", errors, here, plan)
 
 
@@ -131,20 +134,30 @@ def _refusal(reason: Reason) -> VllmPatchError:
     return Conflict(reason.what, facts=[reason.where] if reason.path else [], hint=hint)
 
 
-def _shadowed(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
-    """Object to sources that are asked for or changed, and that Python would not read."""
-    package, bytecode = here.install.package, Bytecode(here.install.package)
+def _asked_or_changed(plan: Plan) -> set[str]:
     asked = {finding.patch for finding in plan.findings}
     meant = {path for patch in plan.goal if patch in asked for path in patch.paths}
-    meant |= {edit.path for edit in plan.edits}
+    return meant | {edit.path for edit in plan.edits}
+
+
+def _shadowed(here: Survey, plan: Plan, meant: Collection[str] = ()) -> Iterable[VllmPatchError]:
+    """Object to patched sources that Python would not read.
+
+    Because of what the plan makes beside them or, for the paths that are ``meant``, of what is
+    there and stays.
+    """
+    package, bytecode = here.install.package, Bytecode(here.install.package)
     made = {edit.path for edit in plan.edits if edit.before is None}
     for path in dict.fromkeys(path for patch in plan.goal for path in patch.paths):
         if plan.target[path] is None:
             continue
         found = [*bytecode.shadowing(path)] if path in meant else []
-        folder = path.removesuffix(".py")
-        if f"{folder}/__init__.py" in made and os.path.join(package, folder) not in found:
-            found.append(f"vllm/{folder}/__init__.py, which a patch makes,")
+        init = f"{path.removesuffix('.py')}/__init__.py"
+        folder = os.path.join(package, os.path.dirname(init))
+        if folder in found and plan.target.get(init, b"") is None:
+            found.remove(folder)
+        elif folder not in found and init in made:
+            found.append(f"vllm/{init}, which is to be there,")
         if found:
             on = next(patch.id for patch in plan.goal if path in patch.paths)
             yield UnsafePath(
@@ -163,6 +176,6 @@ def _homeless(here: Survey, plan: Plan) -> Iterable[VllmPatchError]:
         if patch.id in here.adhoc:
             yield NotInstalled(
                 f"{patch.id} can't be kept track of: this vLLM has no dist-info",
-                hint="install vllm with pip or uv, or put the diff into a catalog",
+                hint=_IN_A_SOURCE_TREE if here.install.editable else _INTO_A_CATALOG,
                 patch=patch.id,
             )

@@ -149,20 +149,25 @@ class Texts:
 
         One variant's files are not another's: it may fit them, and be the wrong one.
         """
-        patch = self._by_id.get(name)
-        variants = patch.variants if patch is not None else ()
-        digest = sha256(text) if len(variants) > 1 else ""
-        within = next((one.vllm for one in variants if one.sha256 == digest), "")
+        variant = self._variant(name, text)
+        within = variant.vllm if variant is not None else ""
         before = self._catalog.lock.before
         return {path: before(name, path, within=within) for path in files if path is not None}
 
+    def _variant(self, name: str, text: bytes) -> Variant | None:
+        """The variant of a catalog patch that has a text; None if it has none or is in none."""
+        variants = self._by_id[name].variants if name in self._by_id else ()
+        digest = sha256(text)
+        return next((variant for variant in variants if variant.sha256 == digest), None)
+
     def of_entry(self, entry: Entry) -> Known:
-        """Know a text of the receipt."""
+        """Know a text of the receipt; a catalog that has it knows better what it requires."""
+        of_catalog = self._variant(entry.id, entry.text) is not None
         return self.know(
             entry.id,
             entry.text,
             where=f"receipt: {entry.id}",
-            requires=entry.requires,
+            requires=self._requires[entry.id] if of_catalog else entry.requires,
             places=entry.places,
         )
 

@@ -75,16 +75,23 @@ def _is_over(here: Survey, entry: Entry) -> bool:
 
 
 def _entry(here: Survey, patch: Known, wanted: str) -> Entry:
-    # A patch does not become an ad-hoc one because this run was given other catalogs.
-    adhoc = {(entry.id, entry.text): entry.adhoc for entry in here.entries}
     return Entry(
         id=patch.id,
         text=patch.text,
         wanted=wanted,
         requires=tuple(sorted(patch.requires)),
         places=patch.places,
-        adhoc=adhoc.get((patch.id, patch.text), patch.id in here.adhoc),
+        adhoc=_is_adhoc(here, patch),
     )
+
+
+def _is_adhoc(here: Survey, patch: Known) -> bool:
+    """Say whether no catalog has a text: none of this run, or none of those before it."""
+    was = {(entry.id, entry.text): entry.adhoc for entry in here.entries}
+    if patch.id in here.adhoc:
+        return was.get((patch.id, patch.text), True)
+    adopted = any(patch.same(one) for one in here.asked[patch.id].candidates)
+    return was.get((patch.id, patch.text), False) and not adopted
 
 
 def _does_anything(here: Survey, change: Change, staying: Sequence[Entry]) -> bool:
