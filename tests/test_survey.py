@@ -283,9 +283,14 @@ def test_what_the_catalog_leaves_out_of_a_diff_is_left_out(tmp_path: Path) -> No
     text = patch(a15="7") + patch(b15="7") + diff("x", b"1\n", b"2\n", name="csrc/x.cu")
     more = {"skip": ["csrc/*", "vllm/b.py"]}
     write_catalog(tmp_path / "catalog", {**entry("one", text), **more})
-    here = look(make_scene(tmp_path))
-    (known,) = here.asked["one"].candidates
+    scene = make_scene(tmp_path)
+    (known,) = look(scene).asked["one"].candidates
     assert tuple(known.paths) == ("a.py",)
+    # Who asks for others need not hear of it.
+    assert (
+        look(scene).notes == look(scene, scene.diff_file("fix.patch", patch(a05="1"))).notes == ()
+    )
+    assert {note.split(" ")[1] for note in look(scene, "one").notes} == {"csrc/x.cu", "vllm/b.py"}
 
 
 def test_two_names_that_are_one_file_on_some_disks(scene: Scene) -> None:

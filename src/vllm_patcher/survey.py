@@ -157,7 +157,7 @@ class _Reader:
             asked=asked,
             named=tuple(dict.fromkeys(named)),
             everything=not (self.request.patches or self.request.kinds or self.request.cves),
-            notes=tuple(dict.fromkeys([*self._policy(), *self.texts.notes])),
+            notes=tuple(dict.fromkeys([*self._policy(), *self._left_out(named)])),
             adhoc=frozenset(name for name in asked if name not in self.by_id),
             info_files=self.info_files,
         )
@@ -166,6 +166,10 @@ class _Reader:
         if self.info is None:
             return {}
         return {name: self.info.read(name) for name in (RECORD, receipt.NAME)}
+
+    def _left_out(self, named: Sequence[str]) -> list[str]:
+        """What was left out of the diffs that are named; of others a catalog says it itself."""
+        return [note for name in named for note in self.texts.notes.get(name, ())]
 
     def _policy(self) -> list[str]:
         return [f"as {self.request.policy} says"] if self.request.policy else []

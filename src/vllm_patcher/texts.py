@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Texts:
-    """What is known: ``known`` in the order it was read, ``notes`` on what was left out of it.
+    """What is known: ``known`` in the order it was read; ``notes``, by id, on what was left out.
 
     ``exists`` answers whether a path of the package is on disk or recorded.
     """
 
     def __init__(self, catalog: Catalog, version: str, exists: Callable[[str], bool]) -> None:
         self.known: list[Known] = []
-        self.notes: list[str] = []
+        self.notes: dict[str, list[str]] = {}
         self._catalog = catalog
         self._version = version
         self._exists = exists
@@ -129,7 +129,8 @@ class Texts:
             )
             parts = resolved.parts
             outside = [f"{path} is outside the package, left out" for path in resolved.skipped]
-            self.notes += [f"{name}: {note}" for note in (*parsed.notes, *outside)]
+            notes = self.notes.setdefault(name, [])
+            notes += [f"{name}: {note}" for note in (*parsed.notes, *outside)]
         files = dict.fromkeys(path for part in parts for path in (part.path, part.source))
         known = Known(
             id=name,
