@@ -9,6 +9,7 @@ import py_compile
 import shlex
 import shutil
 import subprocess
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -617,6 +618,24 @@ def test_what_is_there_anyhow_is_in_no_conflict(tmp_path: Path, where: str) -> N
             assert states(report) == {"p": "applied", "q": there}
             assert report.ok
         shutil.rmtree(scene.site)
+
+
+def test_verify_looks_again_where_another_run_wrote_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receipt was read before, the files after: of one of two patches nobody knew."""
+    one, two = (AdHoc(id=name, text=patch(**{name: "7"})) for name in ("a05", "a15"))
+    read = ReadTree.read
+    times = count()
+
+    def meanwhile(tree: ReadTree, path: str) -> bytes | None:
+        if path == "a.py" and next(times) == 0:
+            operations.apply(request(scene, one, two))
+        return read(tree, path)
+
+    monkeypatch.setattr(ReadTree, "read", meanwhile)
+    report = operations.verify(request(scene, one))
+    assert states(report) == {"a05": "applied", "a15": "applied"}
 
 
 def test_a_newer_catalog_knows_better_what_is_required(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from vllm_patcher.plan import Plan, judge_apply, plan_apply, plan_revert
 from vllm_patcher.refusals import refuse_to_apply, refuse_to_revert
 from vllm_patcher.request import Request
 from vllm_patcher.results import Outcome, Refused, Report
-from vllm_patcher.states import NOT_NEEDED, Asked, Finding
+from vllm_patcher.states import APPLIED, NOT_NEEDED, UPSTREAM, Asked, Finding
 from vllm_patcher.survey import Survey, survey
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from vllm_patcher.tree.writing import Tree
 
 _DEFAULT = Request()
+#: What `verify` finds in these states can't come of reading while another run writes.
+_SETTLED = frozenset({APPLIED, UPSTREAM, NOT_NEEDED})
+_LOOKS = 5
 
 
 def locate(request: Request = _DEFAULT, *, to_patch: bool = False) -> Install:
@@ -94,7 +97,16 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
     The report's ``ok`` is the answer. ``strict`` makes a modified file and an unsupported patch
     a failure too; ``probe`` runs the patches' probes.
     """
-    here = survey(locate(request), request)
+    for _ in range(_LOOKS):
+        here = survey(locate(request), request)
+        report = _verified(here, request, strict=strict or request.strict)
+        if all(item.state in _SETTLED for item in report.patches) or here.is_up_to_date():
+            break
+        # Files and receipt were read at two moments, between which another run has written.
+    return _probed(report, here) if probe else report
+
+
+def _verified(here: Survey, request: Request, *, strict: bool) -> Report:
     asked = _select(here, request, receipt=("in", "out"))
     plan = plan_apply(here.situation, asked)
     findings = plan.findings
@@ -103,9 +115,7 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
         # As `apply` would find them, which leaves all others as they are.
         alone = judge_apply(here.situation, named)
         findings = tuple(alone.get(finding.id, finding) for finding in findings)
-    strict = strict or request.strict
-    report = report_on("verify", here, plan, findings=findings, strict=strict)
-    return _probed(report, here) if probe else report
+    return report_on("verify", here, plan, findings=findings, strict=strict)
 
 
 def status(request: Request = _DEFAULT) -> Report:
