@@ -638,6 +638,20 @@ def test_verify_looks_again_where_another_run_wrote_meanwhile(
     assert states(report) == {"a05": "applied", "a15": "applied"}
 
 
+@pytest.mark.parametrize("more", [{}, {"b15": "7"}])
+def test_what_stands_in_for_a_requirement_is_required(tmp_path: Path, more: dict[str, str]) -> None:
+    both = entry("a", patch(a05="50")), entry("b", patch(b05="50"), requires=["a"])
+    write_catalog(tmp_path / "catalog", *both)
+    scene = make_scene(tmp_path)
+    mine = AdHoc(id="mine", text=patch(a05="50", **more))
+    operations.apply(request(scene, mine))
+    assert states(operations.apply(request(scene, "b")))["a"] == "applied"
+    with pytest.raises(Refused, match="b requires it"):
+        operations.revert(request(scene, "mine"))
+    operations.revert(request(scene, "mine"), with_dependents=True)
+    assert (scene.package / "b.py").read_bytes() == FILES["b.py"]
+
+
 def test_a_newer_catalog_knows_better_what_is_required(tmp_path: Path) -> None:
     a, b = entry("a", patch(a05="50")), entry("b", patch(b05="50"))
     folder = write_catalog(tmp_path / "catalog", a, b)

@@ -131,9 +131,9 @@ def plan_revert(here: Situation, ids: Collection[str] | None, *, with_dependents
     there = (*here.found.patches, *here.found.partial)
     out = {patch.id for patch in (*there, *here.receipt)} if ids is None else set(ids)
     dependents = {
-        patch.id: patch.requires & out
+        patch.id: on
         for patch in there
-        if patch.id not in out and patch.requires & out
+        if patch.id not in out and (on := _leans_on(here, patch) & out)
     }
     if with_dependents:
         out |= set(dependents)
@@ -145,6 +145,14 @@ def plan_revert(here: Situation, ids: Collection[str] | None, *, with_dependents
         else:
             laid.keep(name)
     return _finish(here, laid, ())
+
+
+def _leans_on(here: Situation, patch: Known) -> set[str]:
+    """The ids that a patch requires, or that do the same as one that it requires."""
+    laid = Series(here)
+    missing = patch.requires.difference(other.id for other in here.found.patches)
+    stand_ins = (laid.done_by_others(text) for text in here.known if text.id in missing)
+    return {*patch.requires, *(name for names in stand_ins for name in names)}
 
 
 def _finish(here: Situation, laid: Series, asked: Sequence[Asked]) -> Plan:
