@@ -450,7 +450,9 @@ class TestQuietAndVerbose:
         scene = make_scene(tmp_path, version="dev")
         ran = scene.run("verify", "-q")
         assert ran.out == ""
-        assert ran.err.count("warning: ") == 2
+        assert ran.err.startswith(
+            "warning: lora-finish-request, lora-waiting-leak are unsupported: "
+        )
 
     def test_quiet_leaves_what_json_was_asked_for(self, scene: Scene) -> None:
         assert checked(scene.run("verify", "-q", "--json"))

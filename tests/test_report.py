@@ -218,6 +218,9 @@ def test_what_is_unsupported_is_a_warning_unless_it_fails(plain: Report) -> None
     found = with_one(plain, state="unsupported", fails=False, reasons=why)
     assert list(report.warnings(found)) == ["one is unsupported: no variant for vLLM 0.11.0"]
     assert list(report.warnings(with_one(found, fails=True))) == []
+    both = found.replaced(patches=(*found.patches, found.patches[0].replaced(id="two")))
+    said = "one, two are unsupported: no variant for vLLM 0.11.0"
+    assert list(report.warnings(both)) == [said]
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,7 @@ def test_a_build_between_releases_whose_file_is_another_is_told_of(
     rewritten = (scenes.DATA / "lora" / "rewritten.py").read_bytes()
     case = make(BETWEEN, rewritten)
     why = f"no variant fits this build of {BETWEEN}"
-    warnings = "".join(f"warning: {n} is unsupported: {why}\n" for n in (FINISH, LEAK))
+    warnings = f"warning: {FINISH}, {LEAK} are unsupported: {why}\n"
     shown = f"{case.headline}\n" + both("unsupported", why)
     assert case.run("verify") == scenes.Ran(code=0, out=shown, err=warnings)
     end = "nothing had to be changed\n"
@@ -327,8 +327,8 @@ def test_a_version_that_says_nothing_is_refused_until_somebody_says_one(
 def check_nothing_is_known(case: Case, what: str) -> None:
     """It is told and refused, and goes in with what the hint says."""
     before = case.env.stats.read_bytes()
-    why = f"{what}, and the files are not those of a listed release"
-    warnings = "".join(f"warning: {n} is unsupported: {why}\n" for n in (FINISH, LEAK))
+    why = f"{what}, and no release that is listed for it has these files"
+    warnings = f"warning: {FINISH}, {LEAK} are unsupported: {why}\n"
     shown = f"{case.headline}\n" + both("unsupported", why)
     hint = "hint: if you know which release these files are, add --assume-version RELEASE\n"
     error = "error: nobody can tell whether this vLLM needs any of 2 patches\n"

@@ -102,10 +102,13 @@ def text(
 
 def warnings(report: Report) -> Iterator[str]:
     """Yield what must be said although the verb does not fail because of it."""
+    unsupported: dict[str, list[str]] = {}
     for outcome in report.patches:
         if outcome.state == UNSUPPORTED and not outcome.fails:
             why = "; ".join(reason.what for reason in outcome.reasons) or "nobody knows why"
-            yield f"{outcome.id} is unsupported: {why}"
+            unsupported.setdefault(why, []).append(outcome.id)
+    for why, ids in unsupported.items():
+        yield f"{', '.join(ids)} {'is' if len(ids) == 1 else 'are'} unsupported: {why}"
 
 
 def headline(install: Install, version: str) -> str:

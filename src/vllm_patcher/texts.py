@@ -54,7 +54,7 @@ class Texts:
         why = (
             f"no variant for vLLM {self._version}"
             if standing == "in"
-            else f"{self._nameless()}, and the files are not those of a listed release"
+            else f"{self._nameless()}, and no release that is listed for it has these files"
         )
         listed = patch.id in self._catalog.lock.patches
         variants = patch.variants if listed else ()
