@@ -330,7 +330,8 @@ def test_an_environment_is_patched_in_one_stage_and_serves_in_another(
         pytest.param(
             f"RUN sed -i 's/^Version: .*/Version: dev/' /{INFO}/METADATA"
             f" && echo >> /{PATCHED}\nRUN vllm-patch apply {FINISH} {LEAK}",
-            "  the version 'dev' says nothing, and no release that is listed for it has these files\n"
+            "  the version 'dev' says nothing, "
+            "and no release that is listed for it has these files\n"
             "error: 2 of 2 patches can't be applied; nothing was changed\n",
             id="a version that says nothing",
         ),

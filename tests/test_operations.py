@@ -648,6 +648,7 @@ def test_what_stands_in_for_a_requirement_is_required(tmp_path: Path, more: dict
     assert states(operations.apply(request(scene, "b")))["a"] == "applied"
     with pytest.raises(Refused, match="b requires it"):
         operations.revert(request(scene, "mine"))
+    assert not operations.revert(request(scene, "a")).wrote
     operations.revert(request(scene, "mine"), with_dependents=True)
     assert (scene.package / "b.py").read_bytes() == FILES["b.py"]
 

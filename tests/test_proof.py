@@ -263,7 +263,8 @@ class TestWhatIsWrong:
         index.add("0.9.0", {"a.py": MOVED})
         write_catalog(folder, fix())
         assert faults(folder) == [
-            "fix: vLLM 0.9.0: fix-0.patch fits outside >=0.8,<0.9, and it has no probe"
+            "fix: vLLM 0.9.0: fix-0.patch fits outside >=0.8,<0.9, and there is no probe that "
+            "tells whether the fault is there too: widen the range, or write one"
         ]
 
     @pytest.mark.parametrize(
@@ -387,7 +388,10 @@ class TestWhatIsWrong:
     def test_a_release_that_is_affected_and_left_out_though_it_fits(self, proven: Path) -> None:
         write_catalog(proven, fix(variants=[(">=0.8.1,<0.9", FIX)]))
         assert faults(proven) == [
-            ("fix: vLLM 0.8.0: fix-0.patch fits where no variant is for it, and it has no probe")
+            (
+                "fix: vLLM 0.8.0: fix-0.patch fits where no variant is for it, and there is no probe that "
+                "tells whether the fault is there too: widen the range, or write one"
+            )
         ]
 
     def test_the_hint_asks_the_same_index(self, proven: Path, index: PackageIndex) -> None:

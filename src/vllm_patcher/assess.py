@@ -162,7 +162,7 @@ def _if_named(here: Survey, findings: Sequence[Finding]) -> tuple[str, ...]:
     if not here.everything:
         return ()
     told = {finding.id for finding in findings}
-    patches = [one for one in here.catalog.patches if not one.default and one.id not in told]
+    patches = [one for one in here.catalog.patches if one.id not in told]
     others = [here.asked[one.id] for one in patches]
     return tuple(asked.id for asked in others if asked.candidates and not asked.gate)
 

@@ -111,7 +111,7 @@ def _laid(
 ) -> Series:
     laid = Series(here, asked, displacing)
     by_id = {item.id: item for item in asked}
-    for name in dict.fromkeys([*here.series, *by_id]):
+    for name in here.series:
         if name in by_id:
             laid.want(by_id[name])
         else:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vllm_patcher.stack import Tree
     from vllm_patcher.states import Reason
 
+_TELLS = "tells whether the fault is there too: widen the range, or write one"
 _ALL = ">=0"
 
 
@@ -222,7 +223,7 @@ class _Prover:
             if verdict_of(plan_of(here), patch.id).state not in FITTING:
                 continue
             if patch.probe is None:
-                return [f"{variant.diff} fits {where}, and it has no probe"]
+                return [f"{variant.diff} fits {where}, and there is no probe that {_TELLS}"]
             answer = self._probe(patch, {**self._reads(patch, wheel), **here.situation.current})
             if not answer.startswith(probes.ABSENT):
                 return [f"{variant.diff} fits {where}, and its probe says {answer}"]
