@@ -315,7 +315,16 @@ def test_an_active_environment_without_vllm_does_not_matter(tmp_path: Path, own_
     environment(tmp_path / "env")
     make_install(own_path, files=FILES)
     assert found(environ={"VIRTUAL_ENV": str(tmp_path / "env")}).found_by == "this interpreter"
-    assert found(environ={"VIRTUAL_ENV": str(tmp_path / "no")}).found_by == "this interpreter"
+
+
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_an_active_environment_that_is_not_there_is_told(
+    tmp_path: Path, own_path: Path, variable: str
+) -> None:
+    make_install(own_path, files=FILES)
+    seen = found(environ={variable: str(tmp_path / "no")})
+    assert seen.found_by == "this interpreter"
+    assert seen.notes == (f"{variable} names a folder that is not there: {tmp_path}/no",)
 
 
 def test_the_own_environment_is_not_asked_again(
@@ -389,9 +398,9 @@ def test_nothing_anywhere_says_where_it_looked(tmp_path: Path) -> None:
     assert error.facts == (
         f"this interpreter: no vllm on the path of {sys.executable}",
         f"VIRTUAL_ENV: no vllm on the path of {tmp_path}/env/bin/python",
-        f"CONDA_PREFIX: there is no folder {tmp_path}/gone",
         f"python3 on PATH: {tmp_path}/bin/python3 does not run as a Python interpreter",
         "python is not on PATH",
+        f"CONDA_PREFIX names a folder that is not there: {tmp_path}/gone",
     )
     assert error.hint is not None
     assert "vllm-patch apply --python " in error.hint

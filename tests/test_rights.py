@@ -357,6 +357,99 @@ def test_a_site_that_the_user_may_not_list(scene: Scene) -> None:
         assert "Permission denied" in ran.err
 
 
+def interpreter(python: Path, site: Path, *, origin: str | None = None) -> None:
+    """Write a program that answers as an interpreter with this path: a user may run no real one."""
+    spec = origin and {"origin": origin, "locations": [str(site / "vllm")], "finder": ".PathFinder"}
+    answer = {"executable": str(python), "prefix": "/", "path": [str(site)], "spec": spec}
+    python.parent.mkdir(parents=True, exist_ok=True)
+    python.write_text(f"#!/bin/sh\necho 'vllm-patch-answer {json.dumps(answer)}'\n")
+    python.chmod(0o755)
+
+
+@pytest.fixture
+def active() -> Iterator[Path]:
+    """The folder of an environment with a vLLM, beside another that the python3 on PATH has."""
+    with folder_for_all() as folder:
+        other = make_scene(folder)
+        interpreter(folder / "bin/python3", other.site, origin=str(other.package / "__init__.py"))
+        site = folder / "above/env/lib/python3.12/site-packages"
+        make_scene(folder / "above").site.rename(folder / "site-packages")
+        site.parent.mkdir(parents=True)
+        (folder / "site-packages").rename(site)
+        interpreter(folder / "above/env/bin/python", site)
+        yield folder / "above/env"
+
+
+def judged(active: Path, *words: str, variable: str = "VIRTUAL_ENV", named: str = "") -> Ran:
+    """Verify in an active environment as a user."""
+    folder = active.parent.parent
+    without = ("-u", "VIRTUAL_ENV", "-u", "CONDA_PREFIX")
+    here = ("env", *without, f"{variable}={named or active}", f"PATH={folder}/bin:/bin")
+    return ran_by(("verify", "--no-builtin", *words), before=here)[0]
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o700, 0o744], ids=oct)
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+@pytest.mark.parametrize("shut", ["..", "", "bin", "lib", "lib/python3.12/site-packages"])
+def test_an_active_environment_that_the_user_may_not_see(
+    active: Path, shut: str, variable: str, mode: int
+) -> None:
+    """Else `verify` says yes to another vLLM."""
+    (active / shut).chmod(mode)
+    ran = judged(active, variable=variable)
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.startswith(f"error: {active}")
+    fact = f"  {variable} names {active}\n"
+    assert ran.err.endswith(f" can't be read: Permission denied\n{fact}{READER}")
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o700, 0o711], ids=oct)
+def test_an_environment_that_does_not_run_and_that_the_user_may_not_list(
+    active: Path, mode: int
+) -> None:
+    (active / "bin/python").unlink()
+    (active / "lib").chmod(mode)
+    ran = judged(active)
+    assert (ran.code, ran.out) == (3, "")
+    fact = f"  VIRTUAL_ENV names {active}\n"
+    assert ran.err == f"error: {active}/lib can't be read: Permission denied\n{fact}{READER}"
+
+
+@as_root
+@pytest.mark.parametrize("shut", ["..", "", "bin"])
+@pytest.mark.parametrize("named", ["", "bin/python"])
+def test_an_interpreter_that_the_user_may_not_see(active: Path, named: str, shut: str) -> None:
+    (active / shut).chmod(0o700)
+    for words in (("--python",), ("--site-packages", "/", "--python")):
+        ran = judged(active, *words, str(active / named))
+        assert (ran.code, ran.out) == (3, "")
+        assert ran.err.startswith(f"error: {active}")
+        assert ran.err.endswith(f" can't be read: Permission denied\n{READER}")
+
+
+@as_root
+def test_an_environment_whose_interpreter_is_a_link_that_the_user_may_not_follow(
+    active: Path,
+) -> None:
+    """The python of root's uv, for example: what the environment holds can be seen."""
+    python = active / "bin/python"
+    (active.parent / "home").mkdir(mode=0o700)
+    python.rename(active.parent / "home/python")
+    python.symlink_to(active.parent / "home/python")
+    ran = judged(active, "--python", str(active))
+    assert ran.code == 0, ran.err
+    assert ".pth files were not seen" in ran.err
+
+
+@as_root
+def test_an_active_environment_that_is_not_there_is_told(active: Path) -> None:
+    ran = judged(active, named=f"{active}/none")
+    assert ran.code == 0, ran.err
+    assert ran.err == f"note: VIRTUAL_ENV names a folder that is not there: {active}/none\n"
+
+
 # What is mounted.
 
 

@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from vllm_patcher import receipt
-from vllm_patcher.errors import AS_A_READER, InvalidReceipt, InvalidRecord, NotInstalled
+from vllm_patcher.errors import InvalidReceipt, InvalidRecord, NotInstalled, may_not_read
 from vllm_patcher.record import RECORD, Record
 from vllm_patcher.values import Value
 
@@ -234,11 +234,6 @@ def _read(path: str, *, must: bool = False) -> bytes | None:
 def _check(error: OSError, path: str, *, must: bool) -> None:
     if must and isinstance(error, PermissionError):
         raise may_not_read(path, error) from error
-
-
-def may_not_read(path: str, error: OSError) -> NotInstalled:
-    """The refusal to judge what this user may not see."""
-    return NotInstalled(f"{path} can't be read: {error.strerror}", hint=AS_A_READER)
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -72,6 +72,11 @@ class NotInstalled(VllmPatchError):
     code = "unusable-vllm"
 
 
+def may_not_read(path: str, error: OSError) -> NotInstalled:
+    """The refusal to judge what this user may not see."""
+    return NotInstalled(f"{path} can't be read: {error.strerror}", hint=AS_A_READER)
+
+
 class NoVllm(NotInstalled):
     """There is no vLLM at all where one was looked for."""
 

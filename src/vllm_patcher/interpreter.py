@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from vllm_patcher import files, process
-from vllm_patcher.errors import NotInstalled, NoVllm
+from vllm_patcher.errors import NotInstalled, NoVllm, may_not_read
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -150,12 +150,13 @@ def site_folders(folder: str) -> list[str]:
     """Give the package folders below an environment's folder by their usual names.
 
     This is for an environment whose interpreter does not run; `.pth` files are not read.
+    Raises NotInstalled for a folder that this user may not list.
     """
     found: list[str] = []
     for lib in _subfolders(folder, "lib"):
         for python in _subfolders(lib, "python"):
             names = (os.path.join(python, name) for name in ("site-packages", "dist-packages"))
-            found += [path for path in names if os.path.isdir(path)]
+            found += [path for path in names if not files.is_absent(path)]
     return found
 
 
@@ -233,7 +234,8 @@ def _silent(executable: str, *facts: str) -> NotInstalled:
 def _subfolders(folder: str, prefix: str) -> list[str]:
     try:
         names = sorted(os.listdir(folder))
+    except PermissionError as error:
+        raise may_not_read(folder, error) from error
     except OSError:
         return []
-    paths = (os.path.join(folder, name) for name in names if name.startswith(prefix))
-    return [path for path in paths if os.path.isdir(path)]
+    return [os.path.join(folder, name) for name in names if name.startswith(prefix)]

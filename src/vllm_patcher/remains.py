@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 
-from vllm_patcher import distribution, files
+from vllm_patcher import files
+from vllm_patcher.errors import may_not_read
 from vllm_patcher.record import RECORD
 
 
@@ -21,12 +22,12 @@ def namespace(found_by: str, *folders: str) -> str:
     return f"{found_by}: {', '.join(folders)} has no __init__.py, so it is no vLLM; remove it"
 
 
-def check_access(path: str) -> None:
+def check_access(path: str, *, follow_links: bool = True) -> None:
     """Refuse to take what this user may not see for what is not there."""
     try:
-        os.stat(path)
+        os.stat(path, follow_symlinks=follow_links)
     except PermissionError as error:
-        raise distribution.may_not_read(path, error) from error
+        raise may_not_read(path, error) from error
     except OSError:
         return
 

@@ -60,17 +60,26 @@ class Search:
         self._answer(own, found_by=_OWN)
         for variable in _ENVIRONMENTS:
             folder = self.environ.get(variable, "")
-            if not folder:
+            if not folder or identity(folder) == identity(own.prefix):
                 continue
-            if not os.path.isdir(folder):
-                self.looked.append(f"{variable}: there is no folder {folder}")
-            elif identity(folder) != identity(own.prefix):
-                self.ask(folder, found_by=variable)
+            try:
+                self._active(folder, variable)
+            except NotInstalled as error:
+                error.facts = (*error.facts, f"{variable} names {folder}")
+                raise
         if not self.seen:
             self._on_path(own)
 
+    def _active(self, folder: str, variable: str) -> None:
+        if os.path.isdir(folder):
+            self.ask(folder, found_by=variable)
+        else:
+            _check_access(folder)
+            self.notes.append(f"{variable} names a folder that is not there: {folder}")
+
     def ask(self, python: str, *, found_by: str) -> None:
         """Ask an interpreter, or search the folders of one that does not run."""
+        _check_access(python)
         try:
             answer = interpreter.ask(python, environ=self.environ)
         except NotInstalled as error:
@@ -81,11 +90,15 @@ class Search:
             self._remains = True  # one that they lead to, perhaps
             self._scan(folder, found_by=found_by)
         else:
+            if answer.spec is None:
+                _check_path(answer)
             self._answer(answer, found_by=found_by)
 
     def folder(self, site: str, *, python: str | None) -> None:
         """Look into one folder."""
         found_by = f"--site-packages {site}"
+        if python is not None:
+            _check_access(python)
         runs = _runs(site) if python is None else interpreter.locate(python, environ=self.environ)
         if self._in_folder(site, found_by=found_by, python=runs):
             return
@@ -196,6 +209,27 @@ class Search:
 
     def _add(self, seen: Seen) -> None:
         self.seen.setdefault(identity(seen.package), seen)
+
+
+def _check_access(python: str) -> None:
+    """Refuse an interpreter, or an environment's folder, that this user may not see.
+
+    A link is seen though what it leads to is not: that is an interpreter that does not run.
+    """
+    if os.sep not in python and not os.path.isdir(python):
+        return  # a name on PATH
+    from vllm_patcher import remains
+
+    for path in (python, *interpreter.of_folder(python)):
+        remains.check_access(path, follow_links=False)
+
+
+def _check_path(answer: Answer) -> None:
+    """Refuse an import path that has a vLLM, perhaps, where this user may not look."""
+    from vllm_patcher import remains
+
+    for entry in answer.path:
+        remains.check_access(os.path.join(entry, "vllm"))
 
 
 def _fault(origin: str, *, is_package: bool) -> str:
