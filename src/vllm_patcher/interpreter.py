@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from vllm_patcher import files, process
-from vllm_patcher.errors import NotInstalled, NoVllm, may_not_read
+from vllm_patcher.errors import NotInstalled, NoVllm, may_not_read, pasted
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _MARK = "vllm-patch-answer "
 _TIMEOUT = 60.0  # seconds; a cold network disk takes a few, a hanging .pth file takes all
 _LONGEST = 200
-_HINT = "vllm-patch apply --python /path/to/venv/bin/python"
+
+#: The hint where no interpreter is known that could be meant.
+HINT = "vllm-patch apply --python /path/to/venv/bin/python"
 
 # Runs in CPython 3.8 and later, whatever that interpreter's site-packages print. The
 # current folder goes before anything is imported from it.
@@ -128,10 +130,22 @@ def locate(python: str, *, environ: Mapping[str, str] = os.environ) -> str:
         if is_executable(choice):
             return files.absolute(choice)
     message = f"{python} is no Python interpreter"
-    looked = [f"{choice}: no file that can be run" for choice in choices] or ["not on PATH"]
+    looked = [f"{choice}: {_lack(choice)}" for choice in choices] or ["not on PATH"]
     meant = [python] if os.sep in python or os.path.isdir(python) else choices
     kind = NoVllm if all(map(files.is_absent, meant)) else NotInstalled
-    raise kind(message, facts=looked, hint=_HINT)
+    raise kind(message, facts=looked, hint=_hint(python))
+
+
+def _lack(choice: str) -> str:
+    return "there is no such file" if files.is_absent(choice) else "no file that can be run"
+
+
+def _hint(python: str) -> str:
+    """Name the environment whose interpreter was mistyped, if it is one's."""
+    folder, last = os.path.split(os.path.dirname(python))
+    if last == "bin" and os.path.isdir(folder):
+        return pasted("vllm-patch", "apply", "--python", folder)
+    return HINT
 
 
 def of_folder(folder: str) -> list[str]:
@@ -227,7 +241,7 @@ def _silent(executable: str, *facts: str) -> NotInstalled:
     return NotInstalled(
         f"{executable} does not run as a Python interpreter",
         facts=[fact[:_LONGEST] for fact in facts],
-        hint=_HINT,
+        hint=HINT,
     )
 
 

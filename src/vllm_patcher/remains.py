@@ -54,13 +54,13 @@ def _lists_vllm(record: str) -> bool:
         return True
 
 
-def lack(site: str) -> str:
-    """Say why a folder has no vLLM."""
+def lack(site: str) -> list[str]:
+    """Say why there can be no vLLM in a folder, if that can be told."""
     try:
         os.stat(site)
     except OSError as error:
-        return f"{site}: {error.strerror}"
-    return f"{site} holds no vllm"
+        return [f"{site}: {error.strerror}"]
+    return [] if os.path.isdir(site) else [f"{site} is no folder"]
 
 
 def traces(site: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher import distribution, interpreter
 from vllm_patcher.errors import InvalidRecord, NotInstalled, NoVllm, pasted
-from vllm_patcher.files import absolute, identity
+from vllm_patcher.files import absolute, identity, is_absent
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -105,13 +105,15 @@ class Search:
         from vllm_patcher import remains
 
         traces = remains.traces(site)
-        self.looked += traces or [remains.lack(site)]
+        self.looked += traces or remains.lack(site)
         self._remains |= bool(traces) or remains.are_in(site)
         if os.path.basename(site) == "vllm" and os.path.isfile(os.path.join(site, "__init__.py")):
             hint = pasted("vllm-patch", "apply", "--site-packages", os.path.dirname(site))
         elif traces:
             which = ("--python", runs or "EXECUTABLE")
             hint = pasted("vllm-patch", "apply", "--allow-editable", *which)
+        elif interpreter.site_folders(site):
+            hint = pasted("vllm-patch", "apply", "--python", site)
         else:
             hint = None
         raise self._nothing(f"there is no vllm in {site}", hint=hint)
@@ -130,9 +132,8 @@ class Search:
         return seen[0]
 
     def _nothing(self, what: str, *, hint: str | None = None) -> NotInstalled:
-        fallback = "vllm-patch apply --python /path/to/venv/bin/python, or --site-packages DIR"
         kind = NotInstalled if self._remains else NoVllm
-        return kind(what, facts=[*self.looked, *self.notes], hint=hint or fallback)
+        return kind(what, facts=[*self.looked, *self.notes], hint=hint or interpreter.HINT)
 
     def _on_path(self, own: Answer) -> None:
         for name in ("python3", "python"):
@@ -264,6 +265,8 @@ def _version(seen: Seen) -> str:
 def _environment(python: str) -> str | None:
     if os.path.isdir(python):
         return absolute(python)
+    if is_absent(python):  # mistyped
+        return None
     folder = os.path.dirname(os.path.dirname(absolute(python)))
     marks = ("pyvenv.cfg", "conda-meta")
     return folder if any(os.path.exists(os.path.join(folder, mark)) for mark in marks) else None
