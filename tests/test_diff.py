@@ -535,7 +535,9 @@ def test_broken_quotes(raw: bytes) -> None:
         ),
         pytest.param(NAMES + b"@@ -1,0 +1,0 @@\n", 3, "without a change", id="no line"),
         pytest.param(NAMES + b"@@ -1 +1 @@\n-a\n+a\n", 1, "changes no line", id="equal lines"),
-        pytest.param(GIT + b"old mode 100644\nnew mode 100755\n", 1, "no diff", id="only a mode"),
+        pytest.param(
+            GIT + b"old mode 100644\nnew mode 100755\n", 1, "nothing to apply", id="only a mode"
+        ),
         pytest.param(b"", 1, "nothing", id="empty"),
         pytest.param(b"\n \n", 1, "nothing", id="white space"),
         pytest.param(b"Binary files differ\nBinary files a differ\n", 1, "no diff", id="no names"),
@@ -687,6 +689,8 @@ def test_refused(data: bytes, line: int, words: str) -> None:
 
 def test_a_diff_without_a_change_need_not_be_made_again() -> None:
     assert refusal(NAMES + b"@@ -1 +1 @@\n-a\n+a\n").hint is None
+    assert refusal(GIT + b"old mode 100644\nnew mode 100755\n").hint is None
+    assert "the command" in (refusal(b"").hint or "")
     assert "make the diff again" in (refusal(b"Hello\n").hint or "")
 
 

@@ -117,6 +117,19 @@ def test_an_id_means_one_text(scene: Scene, where: str) -> None:
     assert ("vllm-patch revert x" in said) is (where == "receipt")
 
 
+@pytest.mark.parametrize("where", ["catalog", "receipt"])
+@pytest.mark.parametrize("text", [b"", b" \n\n"])
+def test_an_empty_diff_is_told_as_one_where_its_id_is_known(
+    scene: Scene, text: bytes, where: str
+) -> None:
+    """A pipeline that has failed: to revert what is in helps nobody."""
+    operations.apply(request(scene, AdHoc(id="x", text=patch(a15="7"))))
+    with pytest.raises(InvalidPatch, match="- is not a unified diff") as caught:
+        look(scene, AdHoc(id="one" if where == "catalog" else "x", text=text, where="-"))
+    assert "the diff is empty" in caught.value.facts[0]
+    assert caught.value.hint == "look at what the command says that should have made the diff"
+
+
 def test_two_diffs_of_one_command_need_two_ids(scene: Scene) -> None:
     first = AdHoc(id="fix", text=patch(a05="7"))
     with pytest.raises(InvalidPatch, match="two different diffs have the id 'fix'"):

@@ -292,7 +292,8 @@ class _Reader:
             texts = _texts(self.by_id[item.id])
         else:
             texts = [known.text for known in listed if known.id == item.id]
-        if (item.id in self.by_id or texts) and item.text not in texts:
+        # What is empty is no other text: that it is none is said when it is read.
+        if (item.id in self.by_id or texts) and item.text.strip() and item.text not in texts:
             facts = ["a diff's id is the stem of its file name, unless --id says otherwise"]
             hint = f"add {pasted('--id', f'{item.id}-2')}"
             if item.id not in self.by_id:

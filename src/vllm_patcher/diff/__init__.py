@@ -22,11 +22,13 @@ from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from vllm_patcher.diff.parts import Section
+    from vllm_patcher.diff.scan import Scan
 
 __all__ = ["Diff", "FileDiff", "Hunk", "parse", "show", "unquote_name"]
 
 _MOST_FACTS = 50
 _REMAKE = "make the diff again with 'git diff' or 'diff -u' instead of editing it"
+_EMPTY = "look at what the command says that should have made the diff"
 _REVERSED = {"create": "delete", "delete": "create"}
 
 
@@ -114,12 +116,13 @@ def parse(data: bytes, *, name: str) -> Diff:
     if problems:
         raise _refusal(problems, name=name)
     if not any(_does_something(part) for part in files):
-        raise _refusal((_nothing(data, found.sections),), name=name, remake=not found.sections)
+        problem, hint = _nothing(data, found)
+        raise _refusal((problem,), name=name, hint=hint)
     return Diff(files=files, notes=found.notes)
 
 
 def _refusal(
-    problems: Sequence[Problem], *, name: str, remake: bool = True
+    problems: Sequence[Problem], *, name: str, hint: str | None = _REMAKE
 ) -> InvalidPatch | UnsafePath:
     facts = [f"{name}:{problem.line}: {problem.text}" for problem in problems[:_MOST_FACTS]]
     if len(problems) > _MOST_FACTS:
@@ -129,7 +132,7 @@ def _refusal(
     return InvalidPatch(
         f"{name} is not a unified diff that can be applied whole",
         facts=facts,
-        hint=_REMAKE if remake else None,
+        hint=hint,
     )
 
 
@@ -139,14 +142,21 @@ def _does_something(part: FileDiff) -> bool:
     return any(hunk.old != hunk.new for hunk in part.hunks)
 
 
-def _nothing(data: bytes, sections: Sequence[Section]) -> Problem:
-    if sections:
-        line, found = sections[0].line, "a diff that changes no line"
+def _nothing(data: bytes, scanned: Scan) -> tuple[Problem, str | None]:
+    """Say what is there in place of a change, and what helps."""
+    line, hint = 1, None
+    if scanned.sections:
+        line, found = scanned.sections[0].line, "a diff that changes no line"
+    elif scanned.notes:  # a part that is none leaves notes on modes alone
+        found = "only changes of modes, which are left out: nothing to apply"
     elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        line, found = 1, "UTF-16 text"
+        found, hint = "UTF-16 text", _REMAKE
+    elif data.strip():
+        found, hint = "no diff", _REMAKE
     else:
-        line, found = 1, "no diff" if data.strip() else "nothing"
-    return Problem(line=line, text=f"found {found}, expected a unified diff with a change")
+        found, hint = "nothing: the diff is empty", _EMPTY
+    text = f"found {found}, expected a unified diff with a change"
+    return Problem(line=line, text=text), hint
 
 
 def _build(sections: Sequence[Section]) -> tuple[tuple[FileDiff, ...], list[Problem]]:
