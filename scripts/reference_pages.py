@@ -83,7 +83,8 @@ assert verify(request).ok
 ERRORS_HEAD = """\
 All others are subclasses of `VllmPatchError`, in the modules that the table names; `errors` of a
 `Refused` and `failures` of a `Report` are made of them, and those of `cluster` are of answers about
-many nodes. What is raised besides is a bug, or Python's own: `KeyboardInterrupt`, `MemoryError`.
+many nodes. A `Request` or an `AdHoc` that can't be meant is a `TypeError` or a `ValueError` where
+it is made. What is raised besides is a bug, or Python's own: `KeyboardInterrupt`, `MemoryError`.
 
 | error | of | `code` | meaning |
 |---|---|---|---|"""

@@ -624,7 +624,7 @@ class TestHelp:
         )
 
     def test_kinds_are_those_of_a_manifest(self) -> None:
-        from vllm_patcher.manifest import KINDS
+        from vllm_patcher.request import KINDS
 
         assert tuple(KINDS) == options.KINDS
 

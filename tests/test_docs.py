@@ -25,6 +25,7 @@ from test_project import LAYERS
 from vllm_patcher import catalog, config, manifest, probes
 from vllm_patcher.cli import shell, vllm_patch
 from vllm_patcher.releases import index
+from vllm_patcher.request import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -236,7 +237,7 @@ def test_the_manifest_page_has_the_defaults() -> None:
     words = {"required": ..., "none": None, "[]": (), "true": True, '""': ""}
     for field in set(manifest.Patch._fields) - {"folder", "variants"}:
         assert words[told[field]] == getattr(manifest.Patch, field, ...), field
-    assert all(f"`{kind}`" in patch for kind in manifest.KINDS)
+    assert all(f"`{kind}`" in patch for kind in KINDS)
 
 
 def test_the_config_page_has_the_keys_that_are_read() -> None:

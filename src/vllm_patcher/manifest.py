@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from vllm_patcher import versions
 from vllm_patcher.digests import sha256
 from vllm_patcher.errors import InvalidCatalog
+from vllm_patcher.request import KINDS
 from vllm_patcher.tables import Files, Table
 from vllm_patcher.values import Value
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 NAME = "manifest.toml"
 SCHEMA = 1
-KINDS = ("crash", "leak", "security", "compat", "wrong-result")
 
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _ONE_LINE = re.compile(r"[^\x00-\x1f\x7f]+")

@@ -1,12 +1,13 @@
 """What a run is asked for: the patches as they are named, and which vLLM is meant.
 
-Always true here: a PATCH that is a file is read, and nothing of the install is.
+Always true here: a PATCH that is a file is read, and nothing of the install is; what can't be
+meant is refused when the request is made, before anything is looked at.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vllm_patcher.errors import InvalidPatch, UnknownPatch, like, pasted
 from vllm_patcher.values import Value
@@ -15,14 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DIFF_SUFFIXES = (".patch", ".diff")
+KINDS = ("crash", "leak", "security", "compat", "wrong-result")
 
 
 class AdHoc(Value):
-    """A diff that no catalog names: its id, its text, and where that came from, for messages."""
+    """A diff that no catalog names: its id, its text, and where that came from, for messages.
+
+    Raises TypeError for a text that is not bytes.
+    """
 
     id: str
     text: bytes
     where: str = ""
+
+    def __init__(self, id: str, text: bytes, where: str = "") -> None:
+        if not isinstance(text, bytes):
+            raise TypeError(f"text: give bytes, as open(path, 'rb') reads them, not {_kind(text)}")
+        super().__init__(id=_text("id", id), text=text, where=where)
 
 
 class Request(Value):
@@ -36,6 +46,10 @@ class Request(Value):
     ``skip_outside`` leaves out what a diff changes outside the package. ``revisions`` pins patches
     of a catalog: id to the SHA-256 (hex) of the diff that must be meant. ``strict`` and ``exact``
     are for `verify` and `apply`; ``policy`` is what the request was read from, for messages.
+
+    Paths may be given as `pathlib.Path`. Raises TypeError for one value where several are taken
+    and for what is no text, ValueError for a kind that there is not and for ``kinds`` or ``cves``
+    beside ``patches``.
     """
 
     patches: tuple[str | AdHoc, ...] = ()
@@ -52,6 +66,71 @@ class Request(Value):
     strict: bool = False
     exact: bool = False
     policy: str = ""
+
+    def __init__(
+        self,
+        patches: tuple[str | os.PathLike[str] | AdHoc, ...] = (),
+        *,
+        catalogs: tuple[str | os.PathLike[str], ...] = (),
+        builtin: bool = True,
+        kinds: tuple[str, ...] = (),
+        cves: tuple[str, ...] = (),
+        python: str | os.PathLike[str] | None = None,
+        site_packages: str | os.PathLike[str] | None = None,
+        assume_version: str | None = None,
+        allow_editable: bool = False,
+        skip_outside: bool = False,
+        revisions: Mapping[str, str] | None = None,
+        strict: bool = False,
+        exact: bool = False,
+        policy: str = "",
+    ) -> None:
+        super().__init__(
+            patches=_several("patches", patches),
+            catalogs=_several("catalogs", catalogs),
+            builtin=builtin,
+            kinds=_several("kinds", kinds),
+            cves=_several("cves", cves),
+            python=None if python is None else _text("python", python),
+            site_packages=None if site_packages is None else _text("site_packages", site_packages),
+            assume_version=assume_version,
+            allow_editable=allow_editable,
+            skip_outside=skip_outside,
+            revisions=revisions or {},
+            strict=strict,
+            exact=exact,
+            policy=policy,
+        )
+        _check_choice(self)
+
+
+def _several(field: str, given: Any) -> tuple[Any, ...]:
+    """Take several texts; one alone is not taken for its letters."""
+    if isinstance(given, (str, bytes, os.PathLike, Value)) or not hasattr(given, "__iter__"):
+        raise TypeError(f"{field} are several: give a tuple of them, not one {_kind(given)}")
+    own = AdHoc if field == "patches" else ()
+    return tuple(item if isinstance(item, own) else _text(field, item) for item in given)
+
+
+def _text(field: str, given: Any) -> str:
+    """Take a text, or a path as one."""
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str):
+        raise TypeError(f"{field}: give a text, not {_kind(text)}")
+    return text
+
+
+def _kind(given: object) -> str:
+    return "None" if given is None else type(given).__name__
+
+
+def _check_choice(request: Request) -> None:
+    """Refuse what would choose no patch, or other ones than were named."""
+    for kind in request.kinds:
+        if kind not in KINDS:
+            raise ValueError(f"kinds: there is no kind {kind!r}, but {', '.join(KINDS)}")
+    if request.patches and (request.kinds or request.cves):
+        raise ValueError("kinds and cves choose patches: give no patches besides")
 
 
 def from_file(path: str, ids: Sequence[str]) -> AdHoc:

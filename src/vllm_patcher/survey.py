@@ -115,8 +115,6 @@ class _Reader:
         self.texts = Texts(self.catalog, self.version, self._exists)
 
     def read(self) -> Survey:
-        if isinstance(self.request.patches, str):
-            raise TypeError("patches are a tuple of names, and this is one text")
         if self.request.assume_version is not None:
             versions.check_assumed(self.version)
         entries = self._entries()
