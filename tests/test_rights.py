@@ -341,6 +341,18 @@ def test_an_install_that_the_user_may_not_enter(scene: Scene, part: str, mode: i
 
 
 @as_root
+@pytest.mark.parametrize("name", ["fix.patch", "fix"])
+def test_a_diff_in_a_folder_that_the_user_may_not_enter(scene: Scene, name: str) -> None:
+    path = scene.root / "shut" / name
+    path.parent.mkdir()
+    path.write_bytes(TEXT)
+    path.parent.chmod(0o700)
+    (ran,) = ran_by(("apply", str(path), "--no-builtin", *scene.at))
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err == f"error: {path} can't be read: Permission denied\n"
+
+
+@as_root
 def test_an_install_whose_version_the_user_may_not_read(scene: Scene) -> None:
     """Else `verify` says yes although nobody has looked."""
     (scene.info / "METADATA").chmod(0o600)

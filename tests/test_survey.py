@@ -79,6 +79,25 @@ def test_what_is_known_by_no_name_is_said_with_what_comes_near(scene: Scene) -> 
     assert caught.value.hint == "vllm-patch list"
 
 
+@pytest.mark.parametrize("name", ["nosuch.patch", "none/nosuch", "nosuch\0.diff"])
+def test_a_file_that_is_not_there_is_looked_for_where_it_may_be(scene: Scene, name: str) -> None:
+    with pytest.raises(UnknownPatch, match=r"/nosuch.*: there is no such file$") as caught:
+        look(scene, scene.root / name)
+    assert caught.value.hint == f"ls {scene.root}"
+
+
+def test_a_file_of_the_current_folder_that_is_not_there(scene: Scene) -> None:
+    with pytest.raises(UnknownPatch) as caught:
+        look(scene, "none/nosuch.patch")
+    assert caught.value.hint == "ls ."
+
+
+def test_an_address_is_not_fetched(scene: Scene) -> None:
+    with pytest.raises(UnknownPatch, match="there is no such file") as caught:
+        look(scene, "https://example.org/a b.patch")
+    assert caught.value.hint == "curl -fLO 'https://example.org/a b.patch'"
+
+
 def test_a_folder_is_no_diff(scene: Scene) -> None:
     with pytest.raises(UnknownPatch):
         look(scene, scene.root)

@@ -15,7 +15,7 @@ def is_absent(path: str) -> bool:
     """Say whether there is surely nothing; a disk that does not answer is no such sign."""
     try:
         os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # no file has a NUL in its name
         return True
     except OSError:
         return False

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from vllm_patcher.errors import InvalidPatch, UnknownPatch, like, pasted
+from vllm_patcher.files import is_absent
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
@@ -149,14 +150,26 @@ def from_file(path: str, ids: Sequence[str]) -> AdHoc:
         raise UnknownPatch(
             f"{path} is no plain file, so it gives the diff no id", hint="add --id NAME"
         )
-    if not os.path.isfile(path) and not (is_diff and os.path.lexists(path)):
+    is_path = is_diff or os.sep in path
+    if not os.path.isfile(path) and (not is_path or is_absent(path)):
         close = [stem] if is_diff and stem in ids else like(path, ids)
+        lack = "no such file" if is_path else "neither such an id nor such a file"
         raise UnknownPatch(
-            f"no patch {path!r}: there is neither such an id nor such a file",
+            f"no patch {path!r}: there is {lack}",
             facts=[f"did you mean {name}?" for name in close],
-            hint="vllm-patch list",
+            hint=_where_it_may_be(path) if is_path else "vllm-patch list",
         )
     return AdHoc(id=stem, text=read_diff(path), where=path)
+
+
+def _where_it_may_be(path: str) -> str:
+    """Say how to come by a file that is not there."""
+    if "://" in path:
+        return pasted("curl", "-fLO", path)
+    folder = os.path.dirname(path) or "."
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder) or "."
+    return pasted("ls", folder)
 
 
 def read_diff(path: str) -> bytes:
