@@ -49,7 +49,8 @@ from scenes import (
     write_catalog,
 )
 from vllm_patcher import __version__, cli, operations
-from vllm_patcher.cli import hints, options, shell
+from vllm_patcher.cli import hints, shell
+from vllm_patcher.cli.common import Common
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -623,11 +624,6 @@ class TestHelp:
             f"{expected} {common} {show}".split()
         )
 
-    def test_kinds_are_those_of_a_manifest(self) -> None:
-        from vllm_patcher.request import KINDS
-
-        assert tuple(KINDS) == options.KINDS
-
 
 def listed(*arguments: str | Path) -> list[str]:
     """The ids that `list` gives."""
@@ -1078,13 +1074,13 @@ class TestHints:
     def test_options_are_added_that_the_command_needs(
         self, options_: dict[str, Any], hint: str, made: str
     ) -> None:
-        call = hints.Call(verb="verify", options=options.Common(**options_))
+        call = hints.Call(verb="verify", options=Common(**options_))
         assert call.hint(hint) == made
 
     def test_this_command_again(self) -> None:
         call = hints.Call(
             verb="apply",
-            options=options.Common(catalogs=("c",), site_packages="s", assume_version="0.11.0"),
+            options=Common(catalogs=("c",), site_packages="s", assume_version="0.11.0"),
             patches=("a b.patch",),
             flags=("--dry-run",),
         )

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scenes import entry, make_scene, patch, run, write_catalog
+from vllm_patcher.cli.common import Common
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import Common
 from vllm_patcher.cluster import campaign, raylets
 from vllm_patcher.cluster.errand import Errand
 from vllm_patcher.cluster.folding import fold

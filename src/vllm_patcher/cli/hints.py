@@ -14,7 +14,7 @@ from vllm_patcher.values import Value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vllm_patcher.cli.options import Common
+    from vllm_patcher.cli.common import Common
 
 _PROGRAM = "vllm-patch"
 #: The library's word for "this command again"; what it adds says which install is meant.

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vllm_patcher.cli.options import FILE, Common
+from vllm_patcher.cli.common import Common
+from vllm_patcher.cli.options import FILE
 from vllm_patcher.cli.shell import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, Output
 from vllm_patcher.errors import UnknownPatch, VllmPatchError, of_system
 

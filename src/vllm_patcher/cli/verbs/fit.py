@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vllm_patcher.cli.common import Common
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, DIFFS, Common, Verb, options, show
+from vllm_patcher.cli.options import CATALOG, DIFFS, Verb, options, show
 from vllm_patcher.cli.running import given, guarded, of_catalog, patch_arguments
 from vllm_patcher.cli.shell import EXIT_OK, EXIT_REFUSED
 

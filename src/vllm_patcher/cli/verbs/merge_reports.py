@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from vllm_patcher.cli.common import Common
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import FILE, SHOW, Common, Verb, options
+from vllm_patcher.cli.options import FILE, SHOW, Verb, options
 from vllm_patcher.cli.running import guarded
 
 

@@ -6,17 +6,9 @@ from typing import Any
 
 import click
 
+from vllm_patcher.cli.common import Common
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import (
-    CATALOG,
-    DIFFS,
-    INSTALL,
-    RAY_WRITES,
-    SHOW,
-    Common,
-    Verb,
-    options,
-)
+from vllm_patcher.cli.options import CATALOG, DIFFS, INSTALL, RAY_WRITES, SHOW, Verb, options
 from vllm_patcher.cli.running import each, given, of_install, patch_arguments
 
 

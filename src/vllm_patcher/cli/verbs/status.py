@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from vllm_patcher.cli.common import Common
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import CATALOG, INSTALL, Common, Verb, options, show
+from vllm_patcher.cli.options import CATALOG, INSTALL, Verb, options, show
 from vllm_patcher.cli.running import each
 
 

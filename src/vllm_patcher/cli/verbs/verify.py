@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from vllm_patcher.cli.common import Common
 from vllm_patcher.cli.hints import Call
 from vllm_patcher.cli.options import (
     CATALOG,
@@ -15,7 +16,6 @@ from vllm_patcher.cli.options import (
     POLICY,
     RAY,
     SHOW_CI,
-    Common,
     Verb,
     options,
 )

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vllm_patcher.cli.common import Common
 from vllm_patcher.cli.hints import Call
-from vllm_patcher.cli.options import INSTALL, SHOW, Common, Verb, options
+from vllm_patcher.cli.options import INSTALL, SHOW, Verb, options
 from vllm_patcher.cli.running import guarded
 from vllm_patcher.cli.shell import EXIT_OK
 
