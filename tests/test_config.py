@@ -121,6 +121,14 @@ def test_a_key_that_may_be_meant(here: Scene) -> None:
     assert ran.err.count("did you mean") == 1
 
 
+@pytest.mark.parametrize("name", ["vllm-patcher", "vllm_patch"])
+def test_a_table_that_is_called_nearly_so(here: Scene, name: str) -> None:
+    (here.root / "pyproject.toml").write_text(f"[tool.{name}]\nstrict = true\n")
+    ran = here.run("verify")
+    assert ran.code == 3
+    assert f"pyproject.toml: [tool.{name}] must be called [tool.vllm-patch]" in ran.err
+
+
 @pytest.mark.parametrize("text", [b"this is no toml", b"\xff"])
 def test_what_is_no_toml_is_a_wrong_configuration(here: Scene, text: bytes) -> None:
     (here.root / config.FILE).write_bytes(text)

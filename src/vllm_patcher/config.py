@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FILE = "vllm-patch.toml"
 PROJECT = "pyproject.toml"
 TABLE = "vllm-patch"
+_OTHER_NAMES = ("vllm-patcher", "vllm_patch", "vllm_patcher")
 VARIABLE = "VLLM_PATCH_CONFIG"
 PATCHES = "VLLM_PATCH_PATCHES"
 
@@ -103,7 +104,8 @@ def _may_hold_a_table(path: str) -> bool:
         if not os.path.isfile(path):
             return False
         with open(path, "rb") as file:
-            return TABLE.encode() in file.read()
+            data = file.read()
+            return any(name.encode() in data for name in (TABLE, *_OTHER_NAMES))
     except OSError:
         return False
 
@@ -113,17 +115,23 @@ def _read(path: str, is_project: bool) -> Config:  # noqa: FBT001 - private, and
         document = read_toml(path)
     except InvalidCatalog as error:
         raise InvalidConfig(error.what, facts=error.facts, hint=_WITHOUT) from error
-    if is_project:
-        tool = document.get("tool", {})
-        table = tool.get(TABLE) if isinstance(tool, dict) else None
-        if table is None:
-            return Config()
-    else:
-        table = document
+    table = _of_project(path, document) if is_project else document
+    if table is None:
+        return Config()
     _check_owner(path)
     if not isinstance(table, dict):
         raise _wrong(path, f"tool.{TABLE} must be a table")
     return _of_table(path, table)
+
+
+def _of_project(path: str, document: Mapping[str, object]) -> object:
+    """The table in a project's file, None if it has none. Raises InvalidConfig for a wrong name."""
+    tool = document.get("tool")
+    tables = tool if isinstance(tool, dict) else {}
+    for name in _OTHER_NAMES:
+        if name in tables:
+            raise _wrong(path, f"[tool.{name}] must be called [tool.{TABLE}]")
+    return tables.get(TABLE)
 
 
 def _check_owner(path: str) -> None:
