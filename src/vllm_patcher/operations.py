@@ -252,7 +252,9 @@ def _select(here: Survey, request: Request, *, receipt: Collection[str]) -> list
     names = dict.fromkeys(chosen)
     names.update(dict.fromkeys(entry.id for entry in here.entries if entry.wanted in receipt))
     if here.everything:
-        names.update(dict.fromkeys(patch.id for patch in here.situation.found.patches))
+        listed = {entry.id for entry in here.entries}
+        there = (patch.id for patch in here.situation.found.patches)
+        names.update(dict.fromkeys(name for name in there if name not in listed))
     for name in list(names):
         if here.asked[name].gate != NOT_NEEDED:
             names.update(dict.fromkeys(here.asked[name].requires))
