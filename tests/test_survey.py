@@ -294,6 +294,24 @@ def test_a_listed_file_gets_the_variant_for_its_release(
     assert (scene.package / "a.py").read_bytes() == changed(files[released], a05=line)
 
 
+def test_one_diff_may_be_for_two_ranges(tmp_path: Path) -> None:
+    variants = [(">=0.8.0,<0.9", patch(a05="50")), (">=0.10,<0.11.1", patch(a05="50"))]
+    variants.append((">=0.9,<0.10", patch(a05="51")))
+    folder = write_catalog(tmp_path / "catalog", entry("one", patch(a05="1"), variants=variants))
+    lock = {
+        release: {"a.py": {"before": release[2] * 64, "after": None}}
+        for release in ("0.8.5", "0.9.2", "0.11.0")
+    }
+    (folder / "lock.json").write_text(json.dumps({"schema": 1, "patches": {"one": lock}}))
+    scene = make_scene(tmp_path, version="dev")
+    texts = look(scene).asked["one"].candidates
+    assert [{digest[0] for digest in text.listed["a.py"]} for text in texts] == [
+        {"8", "1"},
+        {"8", "1"},
+        {"9"},
+    ]
+
+
 def test_a_version_can_be_assumed(tmp_path: Path) -> None:
     write_catalog(tmp_path / "catalog", ONE)
     scene = make_scene(tmp_path, version="0.1.dev1+gabc")

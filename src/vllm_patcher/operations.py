@@ -14,7 +14,7 @@ from vllm_patcher import probes
 from vllm_patcher.assess import judged, report_on, shared
 from vllm_patcher.errors import UnknownPatch
 from vllm_patcher.install import Install, find
-from vllm_patcher.plan import Plan, judge_apply, plan_apply, plan_revert
+from vllm_patcher.plan import Plan, judge_apply, plan_apply, plan_revert, propose_apply
 from vllm_patcher.refusals import refuse_to_apply, refuse_to_revert
 from vllm_patcher.request import Request
 from vllm_patcher.results import Outcome, Refused, Report
@@ -108,7 +108,7 @@ def verify(request: Request = _DEFAULT, *, strict: bool = False, probe: bool = F
 
 def _verified(here: Survey, request: Request, *, strict: bool) -> Report:
     asked = _select(here, request, receipt=("in", "out"))
-    plan = plan_apply(here.situation, asked)
+    plan = propose_apply(here.situation, asked)
     findings = plan.findings
     named = _select(here, request, receipt=()) if here.named else asked
     if len(named) < len(asked):
@@ -121,7 +121,7 @@ def _verified(here: Survey, request: Request, *, strict: bool) -> Report:
 def status(request: Request = _DEFAULT) -> Report:
     """Tell the state of every patch on an install."""
     here = survey(locate(request), request)
-    plan = plan_apply(here.situation, _select(here, request, receipt=("in", "out")))
+    plan = propose_apply(here.situation, _select(here, request, receipt=("in", "out")))
     findings = {finding.id: finding for finding in plan.findings}
     for item in here.asked.values():
         if item.id not in findings:

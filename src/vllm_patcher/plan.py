@@ -70,16 +70,25 @@ def plan_apply(here: Situation, asked: Sequence[Asked], *, exact: bool = False) 
     RECORD does not prove.
     """
     laid = _leaving_what_is_in(here, asked)
-    plan = _finish(here, laid, asked)
-    if not exact:
-        return plan
-    meant = [
+    plan = _finish(here, laid)
+    refusals = [*_refusals(here, laid, plan.target, asked)]
+    if exact:
+        refusals += checks.not_exact(here.found, laid.stack, _meant(plan, laid))
+    return plan.replaced(refusals=tuple(refusals))
+
+
+def _meant(plan: Plan, laid: Series) -> list[Known]:
+    """The patches that were asked about, and that are in afterwards or there anyhow."""
+    return [
         finding.patch
         for finding in plan.findings
         if finding.patch is not None and (finding.patch in laid.goal or finding.state == PRESENT)
     ]
-    objections = checks.not_exact(here.found, laid.stack, meant)
-    return plan.replaced(refusals=(*plan.refusals, *objections))
+
+
+def propose_apply(here: Situation, asked: Sequence[Asked]) -> Plan:
+    """Make the same plan for who wants to know what is there; nothing is held against it."""
+    return _finish(here, _leaving_what_is_in(here, asked))
 
 
 def judge_apply(here: Situation, asked: Sequence[Asked]) -> dict[str, Finding]:
@@ -144,7 +153,8 @@ def plan_revert(here: Situation, ids: Collection[str] | None, *, with_dependents
             laid.drop(name, dependents=[who for who, on in dependents.items() if name in on])
         else:
             laid.keep(name)
-    return _finish(here, laid, ())
+    plan = _finish(here, laid)
+    return plan.replaced(refusals=tuple(_refusals(here, laid, plan.target, ())))
 
 
 def _leans_on(here: Situation, patch: Known) -> set[str]:
@@ -155,14 +165,10 @@ def _leans_on(here: Situation, patch: Known) -> set[str]:
     return {*patch.requires, *(name for names in stand_ins for name in names)}
 
 
-def _finish(here: Situation, laid: Series, asked: Sequence[Asked]) -> Plan:
-    """Make the plan of what was laid, with all that stands against it.
-
-    ``asked`` are the patches that are to be found afterwards as the plan says.
-    """
-    changing = _changing(here, laid)
+def _finish(here: Situation, laid: Series) -> Plan:
+    """Make the plan of what was laid; what stands against it is asked for besides."""
     target = dict(here.current)
-    for unit in changing:
+    for unit in _changing(here, laid):
         target.update({path: laid.stack.files[path] for path in unit})
     renamed = _renamed(here)
     edits = tuple(
@@ -178,7 +184,6 @@ def _finish(here: Situation, laid: Series, asked: Sequence[Asked]) -> Plan:
         edits=edits,
         goal=tuple(laid.goal),
         out=_one_of_each(patch for patch in laid.out if patch not in laid.goal),
-        refusals=tuple(_refusals(here, laid, asked, changing, target)),
     )
 
 
@@ -211,12 +216,10 @@ def _changing(here: Situation, laid: Series) -> list[Unit]:
 
 
 def _refusals(
-    here: Situation,
-    laid: Series,
-    asked: Sequence[Asked],
-    changing: Sequence[Unit],
-    target: Tree,
+    here: Situation, laid: Series, target: Tree, asked: Sequence[Asked]
 ) -> Iterable[Reason]:
+    """What stands against a plan; ``asked`` are to be found afterwards as it says."""
+    changing = _changing(here, laid)
     there = (*here.found.patches, *here.found.partial)
     first = [
         *checks.no_longer_fitting(

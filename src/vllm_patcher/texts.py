@@ -150,20 +150,25 @@ class Texts:
 
         One variant's files are not another's: it may fit them, and be the wrong one.
         """
-        variant = self._variant(name, text)
-        within = variant.vllm if variant is not None else ""
+        ranges = [variant.vllm for variant in self._variants(name, text)]
+        if not ranges or self._by_id[name].affects in ranges:
+            ranges = [""]
         before = self._catalog.lock.before
-        return {path: before(name, path, within=within) for path in files if path is not None}
+        return {
+            path: frozenset().union(*(before(name, path, within=one) for one in ranges))
+            for path in files
+            if path is not None
+        }
 
-    def _variant(self, name: str, text: bytes) -> Variant | None:
-        """The variant of a catalog patch that has a text; None if it has none or is in none."""
+    def _variants(self, name: str, text: bytes) -> list[Variant]:
+        """The variants of a catalog patch that have a text; none if it is in no catalog."""
         variants = self._by_id[name].variants if name in self._by_id else ()
         digest = sha256(text)
-        return next((variant for variant in variants if variant.sha256 == digest), None)
+        return [variant for variant in variants if variant.sha256 == digest]
 
     def of_entry(self, entry: Entry) -> Known:
         """Know a text of the receipt; a catalog that has it knows better what it requires."""
-        of_catalog = self._variant(entry.id, entry.text) is not None
+        of_catalog = bool(self._variants(entry.id, entry.text))
         return self.know(
             entry.id,
             entry.text,
