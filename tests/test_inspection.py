@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scenes import entry, patch, run, write_catalog
+from scenes import diff, entry, patch, run, write_catalog
 from vllm_patcher import inspection
 from vllm_patcher.errors import InvalidCatalog
 
@@ -223,6 +223,12 @@ def test_names_that_no_install_could_have(tmp_path: Path, name: str, why: str) -
     (tmp_path / "fix.patch").write_bytes(OUTSIDE.replace(b"csrc/x.cpp", name.encode()))
     (fact,) = problems("fix.patch")
     assert why in fact
+
+
+def test_new_files_alone_need_a_name_with_the_package(tmp_path: Path) -> None:
+    write_catalog(tmp_path / "own", entry("one", diff("x.py", None, b"1\n", name="csrc/x.py")))
+    (fact,) = problems("own")
+    assert fact.endswith("write csrc/x.py as vllm/csrc/x.py if it is for the package")
 
 
 def test_names_that_only_the_files_can_tell_are_let_pass(tmp_path: Path) -> None:

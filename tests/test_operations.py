@@ -649,6 +649,9 @@ def test_what_stands_in_for_a_requirement_is_required(tmp_path: Path, more: dict
     with pytest.raises(Refused, match="b requires it"):
         operations.revert(request(scene, "mine"))
     assert not operations.revert(request(scene, "a")).wrote
+    # What is in the same file and does something else is nobody's requirement.
+    operations.apply(request(scene, AdHoc(id="other", text=patch(a15="7"))))
+    operations.revert(request(scene, "other"))
     operations.revert(request(scene, "mine"), with_dependents=True)
     assert (scene.package / "b.py").read_bytes() == FILES["b.py"]
 

@@ -442,15 +442,17 @@ def test_an_interpreter_that_the_user_may_not_see(active: Path, named: str, shut
 
 
 @as_root
+@pytest.mark.parametrize("named", ["", "bin/python"])
 def test_an_environment_whose_interpreter_is_a_link_that_the_user_may_not_follow(
-    active: Path,
+    active: Path, named: str
 ) -> None:
     """The python of root's uv, for example: what the environment holds can be seen."""
+    (active / "pyvenv.cfg").touch()
     python = active / "bin/python"
     (active.parent / "home").mkdir(mode=0o700)
     python.rename(active.parent / "home/python")
     python.symlink_to(active.parent / "home/python")
-    ran = judged(active, "--python", str(active))
+    ran = judged(active, "--python", str(active / named))
     assert ran.code == 0, ran.err
     assert ".pth files were not seen" in ran.err
 

@@ -18,7 +18,7 @@ import vllm_patcher
 from conftest import torture
 from fakes import dist_info_folder, make_install
 from faulty import Os, snapshot
-from vllm_patcher.errors import Conflict, UnsafePath, WriteFailed
+from vllm_patcher.errors import Conflict, NotPutBack, UnsafePath, WriteFailed
 from vllm_patcher.plan import Edit
 from vllm_patcher.transaction import Change, commit
 from vllm_patcher.tree.writing import Staged, Tree
@@ -408,18 +408,36 @@ def test_real_interrupts_one_after_the_other(place: Place, monkeypatch: pytest.M
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_who_handles_interrupts_otherwise_is_told_of_them_afterwards(
+def test_who_handles_interrupts_otherwise_decides(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Pressed, "pressed", 0)
     came: list[int] = []
     old = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
     try:
-        with pytest.raises(KeyboardInterrupt):
-            place.commit(APPLY, Pressed)
+        place.commit(APPLY, Pressed)
     finally:
         signal.signal(signal.SIGINT, old)
-    assert came == [signal.SIGINT]
+    assert (place.package / "a.py").read_bytes() == b"a = 2\n"
+    assert came == [signal.SIGINT] * Pressed.pressed
+
+
+class Sticking(Pressed):
+    """A tree that is interrupted, and then can't be written any more."""
+
+    def publish(self, staged: Staged) -> None:
+        if Pressed.pressed:
+            raise WriteFailed("no")
+        super().publish(staged)
+
+
+def test_an_interrupt_does_not_hide_what_could_not_be_put_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pressed, "pressed", 0)
+    with pytest.raises(NotPutBack) as caught:
+        place.commit(APPLY, Sticking)
+    assert str(place.package / "a.py") in caught.value.facts
 
 
 def test_in_another_thread_nothing_is_held_back(place: Place) -> None:

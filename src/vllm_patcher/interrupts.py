@@ -1,13 +1,14 @@
 """Hold back an interrupt while something is done that must not be torn.
 
-Always true here: no interrupt is lost, and none is raised but where it is asked for or at the end.
+Always true here: who handles interrupts is told of each, where it is asked for or at the end; what
+that raises does not take the place of an error that is on its way already.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,25 +17,28 @@ if TYPE_CHECKING:
 
 @contextmanager
 def held_back() -> Iterator[Callable[[], None]]:
-    """Hold back SIGINT; what is given raises KeyboardInterrupt if one has come.
+    """Hold back SIGINT; what is given hands on what has come, and raises what its handler does.
 
     Python interrupts its main thread only, so in any other there is nothing to hold back.
     """
     came: list[tuple[int, Any]] = []
-
-    def raise_if_one_came() -> None:
-        if came:
-            raise KeyboardInterrupt
-
     handler = signal.getsignal(signal.SIGINT)
+
+    def hand_on() -> None:
+        while came and callable(handler):
+            handler(*came.pop(0))
+
     is_main = threading.current_thread() is threading.main_thread()
     if not (is_main and callable(handler)):
-        yield raise_if_one_came
+        yield hand_on
         return
     signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
     try:
-        yield raise_if_one_came
-    finally:
+        yield hand_on
+    except BaseException:
         signal.signal(signal.SIGINT, handler)
-        if came:
-            handler(*came[0])
+        with suppress(BaseException):
+            hand_on()
+        raise
+    signal.signal(signal.SIGINT, handler)
+    hand_on()

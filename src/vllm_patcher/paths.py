@@ -97,13 +97,15 @@ def check_names(
 ) -> None:
     """Raise what :func:`resolve` raises for names of a catalog's diff, whatever is on disk.
 
-    Nothing is known of names that are all relative to the package: only its files tell.
+    Nothing is known of names that are all relative to the package, and some of files that are
+    there: only these tell.
     """
 
     def nothing(_path: str) -> bool:
         return False
 
-    if Layout(diff.files, nothing).anchored:
+    made = all(file.change == "create" for file in diff.files)
+    if made or Layout(diff.files, nothing).anchored:
         resolve(
             diff,
             name=name,

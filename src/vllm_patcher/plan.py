@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher import checks
 from vllm_patcher.identify import identify
+from vllm_patcher.judge import fits
 from vllm_patcher.series import Series
 from vllm_patcher.states import PRESENT, UPSTREAM
 from vllm_patcher.values import Value
@@ -140,29 +141,48 @@ def plan_revert(here: Situation, ids: Collection[str] | None, *, with_dependents
     there = (*here.found.patches, *here.found.partial)
     out = {patch.id for patch in (*there, *here.receipt)} if ids is None else set(ids)
     dependents = {
-        patch.id: on
+        patch.id: patch.requires & out
         for patch in there
-        if patch.id not in out and (on := _leans_on(here, patch) & out)
+        if patch.id not in out and patch.requires & out
     }
+    for patch, on in _bereft(here, out):
+        dependents[patch.id] = dependents.get(patch.id, frozenset()) | on
     if with_dependents:
         out |= set(dependents)
         dependents = {}
+    laid = _without(here, out, dependents)
+    plan = _finish(here, laid)
+    return plan.replaced(refusals=tuple(_refusals(here, laid, plan.target, ())))
+
+
+def _without(
+    here: Situation, out: Collection[str], dependents: Mapping[str, Collection[str]]
+) -> Series:
+    """Lay all that is found but some; ``dependents`` give for patches the ids they require."""
     laid = Series(here)
     for name in dict.fromkeys([*here.series, *sorted(out)]):
         if name in out:
             laid.drop(name, dependents=[who for who, on in dependents.items() if name in on])
         else:
             laid.keep(name)
-    plan = _finish(here, laid)
-    return plan.replaced(refusals=tuple(_refusals(here, laid, plan.target, ())))
+    return laid
 
 
-def _leans_on(here: Situation, patch: Known) -> set[str]:
-    """The ids that a patch requires, or that do the same as one that it requires."""
-    laid = Series(here)
-    missing = patch.requires.difference(other.id for other in here.found.patches)
-    stand_ins = (laid.done_by_others(text) for text in here.known if text.id in missing)
-    return {*patch.requires, *(name for names in stand_ins for name in names)}
+def _bereft(here: Situation, out: Collection[str]) -> Iterable[tuple[Known, frozenset[str]]]:
+    """The patches that lose what stands in for one they require, and those that it goes with."""
+    whole = {patch.id for patch in here.found.patches}
+    needs = [
+        (patch, text)
+        for patch in here.found.patches
+        if patch.id not in out
+        for text in here.known
+        if text.id in patch.requires - whole
+    ]
+    files = _without(here, out, {}).stack.files if needs else {}
+    for patch, text in needs:
+        if not fits(here.current, text) and fits(files, text):
+            gone = (other for other in here.found.patches if other.id in out)
+            yield patch, frozenset(other.id for other in gone if other.touches(text.paths))
 
 
 def _finish(here: Situation, laid: Series) -> Plan:

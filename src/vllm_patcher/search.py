@@ -221,7 +221,8 @@ def _check_access(python: str) -> None:
         return  # a name on PATH
     from vllm_patcher import remains
 
-    for path in (python, *interpreter.of_folder(python)):
+    inside = interpreter.of_folder(python) if os.path.isdir(python) else []
+    for path in (python, *inside):
         remains.check_access(path, follow_links=False)
 
 

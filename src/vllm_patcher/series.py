@@ -143,7 +143,7 @@ class Series:
         if blocked and not self._is_there_anyhow(patch, dependents):
             self.keep(asked.id)
             return self._finding(asked, BLOCKED, patch, blocked)
-        others = [] if there else self.done_by_others(patch)
+        others = [] if there else self._done_by_others(patch)
         if others:
             does = "which is in, does" if len(others) == 1 else "which are in, do"
             what = f"{', '.join(others)}, {does} the same"
@@ -239,7 +239,7 @@ class Series:
         ]
         return reasons
 
-    def done_by_others(self, patch: Known) -> list[str]:
+    def _done_by_others(self, patch: Known) -> list[str]:
         """Name the patches that are in and stay in, if they do what this one does.
 
         Asked before it is laid: if it comes first in the series it would fit, and they would not.
@@ -287,7 +287,7 @@ class Series:
             state = APPLIED if self._is_whole(there) else PARTIAL
         elif text is not None:
             state, reasons = judge.absent(self._found, text, torn=reasons)
-            others = self.done_by_others(text) if state == NOT_APPLIED else []
+            others = self._done_by_others(text) if state == NOT_APPLIED else []
             reasons = [*reasons, *(Reason(what=f"{name}, which is in, does it") for name in others)]
         else:
             state = NOT_APPLIED

@@ -63,7 +63,7 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
     files = _files(package, change)
     _sweep(package, info, change)
     _preflight(package, change, [*opening, *files, *closing])
-    with held_back() as interrupt:
+    with held_back() as hand_on:
         work = _Work()
         try:
             for write in opening:
@@ -71,13 +71,13 @@ def commit(package: Tree, info: Tree | None, change: Change) -> None:
                 work.publish([write])
             # A full disk or an owner that can't be kept shows here, before any file has changed.
             for write in (*files, *closing):
-                interrupt()
+                hand_on()
                 work.stage(write)
             work.publish(files)
             _remove_bytecode(package, change)
             for write in closing:
                 work.publish([write])
-            interrupt()
+            hand_on()
         except BaseException as error:
             work.take_back(error)
             raise
