@@ -28,7 +28,7 @@ from scenes import (
     run,
     write_catalog,
 )
-from vllm_patcher import locking, operations, results, transaction
+from vllm_patcher import locking, operations, results, survey, transaction
 from vllm_patcher.advice import IN_THE_WAY, OTHER_HAND
 from vllm_patcher.errors import InvalidPatch, NotInstalled, UnknownPatch, VllmPatchError
 from vllm_patcher.request import AdHoc, Request
@@ -618,6 +618,19 @@ def test_what_is_there_anyhow_is_in_no_conflict(tmp_path: Path, where: str) -> N
             assert states(report) == {"p": "applied", "q": there}
             assert report.ok
         shutil.rmtree(scene.site)
+
+
+def test_who_only_looks_compiles_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands against a plan is worked out for those who carry it out."""
+
+    def asked(_sources: object) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(survey, "objections", asked)
+    for verb in (operations.verify, operations.status):
+        assert states(verb(request(scene)))["one"] == "not-applied"
+    with pytest.raises(AssertionError, match="compiled"):
+        operations.apply(request(scene))
 
 
 def test_verify_looks_again_where_another_run_wrote_meanwhile(

@@ -40,15 +40,16 @@ class Lock(Value):
 
     patches: Mapping[str, Mapping[str, Mapping[str, Change]]] = {}
 
-    def before(self, patch: str, path: str, *, within: str = "") -> frozenset[str]:
+    def before(self, patch: str, path: str, *, within: Sequence[str] = ()) -> frozenset[str]:
         """Return the digests that PATH has in the released wheels that PATCH is for.
 
-        Those WITHIN a specifier only, if one is given.
+        Those WITHIN some specifiers only, if any are given.
         """
         changes = [
             files[path]
             for release, files in self.patches.get(patch, {}).items()
-            if path in files and (not within or versions.judge(release, within) == "in")
+            if path in files
+            and (not within or any(versions.judge(release, one) == "in" for one in within))
         ]
         return frozenset(change.before for change in changes if change.before is not None)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vllm_patcher.explain import describe, does_not_compile_any_more
 from vllm_patcher.judge import FOREIGN
-from vllm_patcher.states import APPLIED, SATISFYING, Reason
+from vllm_patcher.states import SATISFYING, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -120,9 +120,8 @@ def not_lasting(said: Iterable[Finding], again: Mapping[str, Finding]) -> Iterab
 
     One that is `upstream`, say, until others are in.
     """
-    good = (finding for finding in said if finding.once_applied().state in SATISFYING)
-    for finding in good:
-        then = again[finding.id].state if finding.id in again else APPLIED
-        if then not in SATISFYING:
-            what = f"{finding.id}, now {finding.state}, would be {then} once the others are in"
+    now = {finding.id: finding for finding in said}
+    for name, then in again.items():
+        if now[name].once_applied().state in SATISFYING and then.state not in SATISFYING:
+            what = f"{name}, now {now[name].state}, would be {then.state} once the others are in"
             yield Reason(what=what, misfit=NOT_LASTING)

@@ -255,7 +255,8 @@ def _refusals(
         after = _afterwards(here, laid, target)
         on = {path: laid.on(path) for unit in changing for path in unit}
         lost = [*checks.not_taken_apart(here, after, on=on)]
-        yield from lost or checks.not_lasting(laid.findings, judge_apply(after, asked))
+        again = judge_apply(after, asked) if asked and not lost else {}
+        yield from lost or checks.not_lasting(laid.findings, again)
 
 
 def _afterwards(here: Situation, laid: Series, target: Tree) -> Situation:

@@ -151,14 +151,10 @@ class Texts:
         One variant's files are not another's: it may fit them, and be the wrong one.
         """
         ranges = [variant.vllm for variant in self._variants(name, text)]
-        if not ranges or self._by_id[name].affects in ranges:
-            ranges = [""]
+        if ranges and self._by_id[name].affects in ranges:
+            ranges = []  # the lock holds no others, and need not be asked about each
         before = self._catalog.lock.before
-        return {
-            path: frozenset().union(*(before(name, path, within=one) for one in ranges))
-            for path in files
-            if path is not None
-        }
+        return {path: before(name, path, within=ranges) for path in files if path is not None}
 
     def _variants(self, name: str, text: bytes) -> list[Variant]:
         """The variants of a catalog patch that have a text; none if it is in no catalog."""

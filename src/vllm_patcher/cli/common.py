@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from vllm_patcher.cli.shell import Output
+from vllm_patcher.request import AdHoc, Request, read_diff
 from vllm_patcher.values import Value
 
 if TYPE_CHECKING:
     from vllm_patcher.config import Config
-    from vllm_patcher.request import AdHoc, Request
 
 
 class Common(Value):
@@ -70,8 +70,6 @@ class Common(Value):
 
     def requests(self, patches: tuple[str, ...] = ()) -> list[Request]:
         """One request for each install that is meant."""
-        from vllm_patcher.request import Request
-
         if self.site_packages is not None and len(self.pythons) > 1:
             raise click.UsageError("--site-packages goes with one --python at most")
         if patches and (self.kinds or self.cves):
@@ -149,8 +147,6 @@ def _items(
     """PATCH arguments as the library takes them; standard input is read here."""
     if name is None and "-" not in patches:
         return patches
-    from vllm_patcher.request import AdHoc, read_diff
-
     if name is None:
         raise click.UsageError("a diff on standard input needs --id NAME")
     if len(patches) != 1:
